@@ -1,0 +1,1 @@
+"""Pure functions of saved records: reading, detecting, accounting, verifying."""

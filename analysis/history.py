@@ -1,0 +1,263 @@
+"""The history of one run: its record, read from the run folder and checked.
+
+``load`` is the one door through which our own runs reach the analysis. What it
+returns has the steps 0, 1, 2, ... without gap or double, from a file whose hash is
+the manifest's or whose every block has the right checksum.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis.blocks import Columns, columns_of_block, concatenate
+from analysis.facts import RunFacts, facts_of_manifest
+from analysis.journal import JournalReader
+from analysis.parquet import read_parquet, sha256_of
+from minigpt.records import PER_TENSOR, InputError
+
+MANIFEST = "manifest.json"
+PARQUET = "record.parquet"
+JOURNAL = "journal.bin"
+MAX_MANIFEST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class RunHistory:
+    """All that was recorded of one run. The arrays it gives out are read-only.
+
+    Attributes:
+        name: what the run is called.
+        folder: where it was read from.
+        steps: int64, shape (n,).
+        data: every column, by name.
+        facts: what a blind diagnosis may know besides the record.
+        notes: what a reader of a report should be told about the reading.
+    """
+
+    name: str
+    folder: Path
+    steps: np.ndarray
+    data: Columns
+    facts: RunFacts
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def columns(self) -> list[str]:
+        """All names, in the order of the record."""
+        layout = self.data.layout
+        return [*self.data.flat, *layout.arrays, *layout.constants]
+
+    @property
+    def tensors(self) -> list[str]:
+        """Parameter tensors of which at least one per-tensor column exists."""
+        found = {
+            name.removeprefix(prefix): None
+            for name in self.data.flat
+            for prefix in PER_TENSOR
+            if name.startswith(prefix)
+        }
+        return list(found)
+
+    @property
+    def constants(self) -> dict[str, str]:
+        """Text columns with one value for the whole run."""
+        return dict(self.data.layout.constants)
+
+    def has(self, name: str) -> bool:
+        """Whether the record has a column of this name."""
+        layout = self.data.layout
+        return any(
+            name in group for group in (self.data.flat, layout.arrays, layout.constants)
+        )
+
+    def scalar(self, name: str) -> np.ndarray:
+        """A scalar, tensor or occasional column.
+
+        Returns:
+            float64, shape (n,); NaN where an occasional column was not measured.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        column = self.data.flat.get(name)
+        if column is None or column.dtype == np.uint64:
+            raise self._missing(name, "a scalar column")
+        values = column.astype(np.float64, copy=False)
+        values.flags.writeable = False
+        return values
+
+    def measured(self, name: str) -> np.ndarray:
+        """Where a scalar, tensor or occasional column was measured at all.
+
+        Returns:
+            bool, shape (n,); a measured NaN counts as measured.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        mask = self.data.measured.get(name)
+        return np.ones(len(self.scalar(name)), bool) if mask is None else mask
+
+    def integer(self, name: str) -> np.ndarray:
+        """An integer column: uint64, shape (n,).
+
+        Raises:
+            InputError: there is no such column.
+        """
+        column = self.data.flat.get(name)
+        if column is None or column.dtype != np.uint64:
+            raise self._missing(name, "an integer column")
+        return column
+
+    def array(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """An array column, all steps one after another.
+
+        Returns:
+            values, shape (m,), and offsets int64, shape (n + 1,): the entries of
+            row i are ``values[offsets[i]:offsets[i + 1]]``.
+
+        Raises:
+            InputError: there is no such column.
+        """
+        if name not in self.data.arrays:
+            raise self._missing(name, "an array column")
+        return self.data.arrays[name]
+
+    def _missing(self, name: str, kind: str) -> InputError:
+        if self.has(name):
+            return InputError(
+                f"run {self.name}: {name}: expected {kind}, found another"
+            )
+        close = difflib.get_close_matches(name, self.columns, n=3)
+        hint = f"close: {', '.join(close)}" if close else "nothing close to it"
+        return InputError(f"run {self.name}: expected column {name}, found {hint}")
+
+
+def load(folder: str | Path) -> RunHistory:
+    """Read a run folder: a closed run, or a running, killed or half written one.
+
+    ``record.parquet`` is read if its hash is the manifest's. If it is not, or the
+    manifest has none, a whole journal is read instead, and the notes say so.
+
+    Raises:
+        InputError: not a run folder, or its record is damaged, not contiguous, or
+            not the one that the manifest describes.
+    """
+    folder = Path(folder)
+    manifest = read_manifest(folder)
+    facts = facts_of_manifest(manifest)
+    notes: list[str] = []
+    columns = _read_record(folder, _declared_record(folder, manifest), notes)
+    _check_contiguous(folder, columns.steps)
+    if not len(columns.steps):
+        notes.append("the record has no steps")
+    if facts.status != "finished":
+        notes.append(f"the run's status is {facts.status}")
+    for part in (columns.steps, *columns.flat.values(), *columns.measured.values()):
+        part.flags.writeable = False
+    for values, offsets in columns.arrays.values():
+        values.flags.writeable = offsets.flags.writeable = False
+    name = manifest.get("name")
+    name = name if isinstance(name, str) and name else folder.resolve().name
+    return RunHistory(name, folder, columns.steps, columns, facts, notes)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a run folder.
+
+    Raises:
+        InputError: there is none, or it is not a JSON object.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        found = f"no {MANIFEST} in it" if folder.is_dir() else "no such folder"
+        raise InputError(f"{folder}: expected a run folder, found {found}")
+    try:
+        size = path.stat().st_size
+        if size > MAX_MANIFEST_BYTES:
+            raise ValueError(f"{size} bytes")
+        manifest = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected a JSON object, found {str(error) or repr(error):.200}"
+        ) from None
+    if not isinstance(manifest, dict):
+        raise InputError(f"{path}: expected a JSON object, found {manifest!r:.80}")
+    return manifest
+
+
+def _declared_record(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest's section on the closed record; empty while the run is open."""
+    record = manifest.get("record") or {}
+    if not isinstance(record, dict):
+        raise InputError(
+            f"{folder / MANIFEST}: record: expected an object, found {record!r:.80}"
+        )
+    return record
+
+
+def _read_record(folder: Path, declared: dict[str, Any], notes: list[str]) -> Columns:
+    parquet, journal = folder / PARQUET, folder / JOURNAL
+    rows, problem = declared.get("rows"), ""
+    if parquet.is_file():
+        problem = _hash_problem(parquet, declared.get("sha256"))
+        if not problem:
+            columns = read_parquet(parquet)
+            _check_rows(parquet, rows, columns)
+            if journal.is_file():
+                notes.append(f"{JOURNAL} is there too; {PARQUET} was read")
+            return columns
+    if not journal.is_file():
+        raise InputError(
+            problem or f"{folder}: expected {PARQUET} or {JOURNAL}, found neither"
+        )
+    reader = JournalReader(journal)
+    block = concatenate(reader.layout, reader.read_new())
+    columns, note = columns_of_block(reader.layout, block), reader.note()
+    if note and problem:
+        raise InputError(f"{problem}; {JOURNAL} is not whole either: {note}")
+    _check_rows(journal, rows, columns)
+    if declared and not problem:
+        notes.append(f"{PARQUET} is missing; {JOURNAL} was read instead")
+    if note:
+        notes.append(note)
+    if problem:
+        notes.append(f"{problem}; the whole {JOURNAL} was read instead")
+    return columns
+
+
+def _hash_problem(parquet: Path, declared: Any) -> str:
+    if not isinstance(declared, str):
+        return f"{parquet}: expected its sha256 in {MANIFEST}, found none"
+    try:
+        found = sha256_of(parquet)
+    except OSError as error:
+        return f"{parquet}: expected a readable file, found {error.strerror}"
+    if found == declared:
+        return ""
+    return f"{parquet}: expected sha256 {declared:.16}..., found {found:.16}..."
+
+
+def _check_rows(path: Path, rows: Any, columns: Columns) -> None:
+    found = len(columns.steps)
+    if rows is not None and rows != found:
+        raise InputError(f"{path}: expected {rows!r:.40} rows, found {found}")
+
+
+def _check_contiguous(folder: Path, steps: np.ndarray) -> None:
+    wrong = np.flatnonzero(steps != np.arange(len(steps)))
+    if not len(wrong):
+        return
+    expected, found = int(wrong[0]), int(steps[wrong[0]])
+    if 0 <= found < expected:
+        raise InputError(f"{folder}: step {found}: expected once, found again")
+    raise InputError(f"{folder}: step {expected}: missing, found step {found} instead")

@@ -1,0 +1,65 @@
+"""Reads flat buffers by whole-buffer reductions: tens of microseconds a column."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigpt.flat import FlatParameters
+from minigpt.optimizer import FlatAdamW
+
+
+class FlatReader:
+    """Reads ``FlatParameters`` and ``FlatAdamW`` by whole-buffer reductions."""
+
+    def __init__(self, flat: FlatParameters, optimizer: FlatAdamW) -> None:
+        self.names = flat.names
+        self._flat = flat
+        self._values = flat.values.numpy()
+        self._gradients = flat.gradients.numpy()
+        self._exp_avg = optimizer.exp_avg.numpy()
+        self._exp_avg_sq = optimizer.exp_avg_sq.numpy()
+        self._change = np.empty_like(self._values)
+        odd = np.random.default_rng(0).integers(
+            0, 2**32, self._values.size, dtype=np.uint32
+        )
+        self._weights = odd | np.uint32(1)
+        self._products = np.empty_like(self._weights)
+
+    def gradient_squares(self) -> np.ndarray:
+        """See ``TensorReader``."""
+        return self._flat.squares(self._gradients)
+
+    def nonfinite_gradients(self) -> int:
+        """See ``TensorReader``."""
+        return int(self._gradients.size - np.isfinite(self._gradients).sum())
+
+    def keep_parameters(self) -> None:
+        """See ``TensorReader``."""
+        np.copyto(self._change, self._values)
+
+    def update_squares(self) -> np.ndarray:
+        """See ``TensorReader``; call once after ``keep_parameters``."""
+        np.subtract(self._values, self._change, out=self._change)
+        return self._flat.squares(self._change)
+
+    def parameter_squares(self) -> np.ndarray:
+        """See ``TensorReader``."""
+        return self._flat.squares(self._values)
+
+    def first_moment_squares(self) -> np.ndarray:
+        """See ``TensorReader``."""
+        return self._flat.squares(self._exp_avg)
+
+    def second_moment_sums(self) -> np.ndarray:
+        """See ``TensorReader``."""
+        return self._flat.sums(self._exp_avg_sq)
+
+    def parameter_hash(self) -> int:
+        """Multiply-add hash mod 2^32 in two lanes: each bit counts, and its place.
+
+        Reference:
+            Lemire and Kaser, "Strongly universal string hashing is fast", 2014
+            (the multilinear family; here with fixed odd weights).
+        """
+        np.multiply(self._values.view(np.uint32), self._weights, out=self._products)
+        return int(np.add.reduce(self._products.view(np.uint64)))

@@ -1,0 +1,184 @@
+"""Watching anybody's module and optimizer, through hooks only.
+
+The gradients before clipping are measured when the backward pass ends, the rest
+around ``optimizer.step``; the training loop is not touched. With gradient
+accumulation the last backward pass before the step is the one that counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from minigpt.activations import as_array
+from minigpt.observer import Observer, UpdateFacts
+from minigpt.records import InputError
+
+
+class ModuleReader:
+    """Reads the trainable parameters of a module and an optimizer's state.
+
+    Args:
+        model: any module; parameters with ``requires_grad`` are read.
+        optimizer: its optimizer; ``exp_avg`` and ``exp_avg_sq`` are read if there.
+
+    Raises:
+        InputError: the module has nothing to train.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        if not named:
+            raise InputError(
+                "model: expected at least one parameter with requires_grad, found none"
+            )
+        self.names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._optimizer = optimizer
+        self._kept = [np.empty(p.numel(), dtype=np.float32) for p in self._parameters]
+
+    def gradient_squares(self) -> np.ndarray:
+        """See ``minigpt.observer.TensorReader``."""
+        return np.array([_square(p.grad) for p in self._parameters])
+
+    def nonfinite_gradients(self) -> int:
+        """See ``minigpt.observer.TensorReader``."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        return sum(int((~g.isfinite()).sum()) for g in gradients)
+
+    def keep_parameters(self) -> None:
+        """See ``minigpt.observer.TensorReader``."""
+        for kept, parameter in zip(self._kept, self._parameters, strict=True):
+            np.copyto(kept, as_array(parameter))
+
+    def update_squares(self) -> np.ndarray:
+        """See ``minigpt.observer.TensorReader``; call once after a keep."""
+        pairs = zip(self._kept, self._parameters, strict=True)
+        for kept, parameter in pairs:
+            np.subtract(as_array(parameter), kept, out=kept)
+        return np.array([_dot(kept) for kept in self._kept])
+
+    def parameter_squares(self) -> np.ndarray:
+        """See ``minigpt.observer.TensorReader``."""
+        return np.array([_square(p) for p in self._parameters])
+
+    def first_moment_squares(self) -> np.ndarray:
+        """See ``minigpt.observer.TensorReader``."""
+        return self._state("exp_avg", _square)
+
+    def second_moment_sums(self) -> np.ndarray:
+        """See ``minigpt.observer.TensorReader``."""
+        return self._state(
+            "exp_avg_sq", lambda v: np.add.reduce(as_array(v), dtype=np.float64)
+        )
+
+    def parameter_hash(self) -> int:
+        """XOR of the bits, each tensor's rotated by its place in the list."""
+        total = 0
+        for place, parameter in enumerate(self._parameters):
+            bits = as_array(parameter).view(np.uint32)
+            part = int(np.bitwise_xor.reduce(bits)) | int(np.add.reduce(bits)) << 32
+            turn = (place * 7) % 64
+            part &= 2**64 - 1
+            total ^= (part << turn | part >> (64 - turn)) & (2**64 - 1)
+        return total
+
+    def step_counter(self) -> float:
+        """The optimizer's own count of updates; NaN if it keeps none."""
+        state = self._optimizer.state.get(self._parameters[0], {})
+        return float(state.get("step", math.nan))
+
+    def _state(self, key: str, measure: Callable[[Tensor], float]) -> np.ndarray:
+        states = (self._optimizer.state.get(p, {}) for p in self._parameters)
+        return np.array([measure(s[key]) if key in s else np.nan for s in states])
+
+
+def _square(tensor: Tensor | None) -> float:
+    return 0.0 if tensor is None else _dot(as_array(tensor))
+
+
+def _dot(array: np.ndarray) -> float:
+    return float(np.dot(array, array))
+
+
+class Watch:
+    """The observer attached to a foreign module and optimizer.
+
+    Attributes:
+        columns: names of the values of ``row()``.
+        norm_preclip: global L2 norm when the last backward pass ended.
+        norm_postclip: the same when ``optimizer.step`` began.
+        update: figures of the last update, or None before the first.
+
+    Args:
+        model: the module; its forward output must hold a tensor with a gradient.
+        optimizer: what steps it.
+        sites: activation sites; default chosen from the module's structure.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sites: list[str] | None = None,
+    ) -> None:
+        self.reader = ModuleReader(model, optimizer)
+        self._observer = Observer(model, self.reader, sites)
+        self.columns = self._observer.columns
+        self.norm_preclip = self.norm_postclip = math.nan
+        self.update: UpdateFacts | None = None
+        self._handles = [
+            model.register_forward_hook(self._arm),
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        ]
+
+    def _arm(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        """Ask for a call at the end of the backward pass through this output."""
+        tensor = _first_differentiable(output)
+        if tensor is not None:
+            tensor.register_hook(self._backward_began)
+
+    def _backward_began(self, gradient: Tensor) -> None:
+        # The engine runs queued callbacks once the whole graph is done; this is how
+        # DistributedDataParallel learns that every gradient is there.
+        torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        self.norm_preclip = self._observer.after_backward()
+
+    def _before_step(self, *ignored: object) -> None:
+        self.norm_postclip = math.sqrt(self.reader.gradient_squares().sum())
+        self._observer.before_update()
+
+    def _after_step(self, *ignored: object) -> None:
+        self.update = self._observer.after_update()
+
+    def row(self) -> np.ndarray:
+        """This step's values, float32, in the order of ``columns``."""
+        return self._observer.row()
+
+    def close(self) -> None:
+        """Take every hook off the model and the optimizer."""
+        for handle in self._handles:
+            handle.remove()
+        self._observer.close()
+
+
+def _first_differentiable(output: Any) -> Tensor | None:
+    """The first tensor with a gradient in a tensor, list, tuple, dict or dataclass."""
+    if isinstance(output, Tensor):
+        return output if output.requires_grad else None
+    if isinstance(output, dict):
+        parts = list(output.values())
+    elif isinstance(output, list | tuple):
+        parts = list(output)
+    else:
+        parts = list(vars(output).values()) if hasattr(output, "__dict__") else []
+    found = (_first_differentiable(part) for part in parts)
+    return next((tensor for tensor in found if tensor is not None), None)

@@ -1,0 +1,1 @@
+"""Where the frameworks meet: Hydra entry points, MLflow tracking, the CLI."""

@@ -1,0 +1,73 @@
+"""Appends step records to the journal of a run folder."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from analysis.journal import encode_block, encode_header
+from minigpt.records import RecordLayout, StepRecord
+
+MAX_BEHIND_SECONDS = 0.5
+MAX_RECORDS = 1024
+
+
+class JournalWriter:
+    """Gathers records and writes them in blocks, at most a second behind.
+
+    A block is one ``write`` to an unbuffered file: what the call returned from
+    survives the death of the process.
+
+    Args:
+        path: the file; must not exist yet.
+        layout: the columns of the records.
+    """
+
+    def __init__(self, path: Path, layout: RecordLayout) -> None:
+        self._layout = layout
+        self._records: list[StepRecord] = []
+        self._oldest = 0.0
+        self._last = time.monotonic()
+        self._file = path.open("xb", buffering=0)
+        self._write(encode_header(layout))
+
+    def append(self, record: StepRecord) -> None:
+        """Take one record.
+
+        Raises:
+            OSError: a block could not be written; those before are whole.
+        """
+        now = time.monotonic()
+        if not self._records:
+            self._oldest = now
+        self._records.append(record)
+        # The next record comes about as late as this one did.
+        expected = now - self._last
+        self._last = now
+        behind = now - self._oldest + expected
+        if behind > MAX_BEHIND_SECONDS or len(self._records) >= MAX_RECORDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was gathered as one block."""
+        if self._records:
+            records, self._records = self._records, []
+            self._write(encode_block(self._layout, records))
+
+    def close(self) -> None:
+        """Write the rest and close the file, also when that write fails."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+    def _write(self, data: bytes) -> None:
+        """Write everything or cut the file back to the last whole block."""
+        start, view = self._file.tell(), memoryview(data)
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError:
+            self._file.truncate(start)
+            self._file.seek(start)
+            raise

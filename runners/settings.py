@@ -1,0 +1,83 @@
+"""The choices of a run that belong to no part of ``minigpt``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from minigpt.records import InputError
+
+_NO_FILE_STORE = (
+    "MLflow 3.13 and newer refuses a folder as its store; use "
+    "sqlite:///mlflow.db, and `mlflow migrate-filestore` to move old runs"
+)
+_ADDRESS = re.compile(
+    r"(?:sqlite:///|https?://|(?:postgresql|mysql)(?:\+\w+)?://).+", re.DOTALL
+)
+
+
+@dataclass(kw_only=True)
+class PrecisionConfig:
+    """Attributes: dtype, of weights, activations and gradients; "float32" only."""
+
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.dtype != "float32":
+            raise InputError(f"precision.dtype: expected 'float32', got {self.dtype!r}")
+
+
+@dataclass(kw_only=True)
+class TrackingConfig:
+    """Where the curves go.
+
+    Attributes:
+        kind: "mlflow" or "none".
+        uri: a SQLite, HTTP, PostgreSQL or MySQL address; null is the SQLite file in
+            ``paths.root``.
+        experiment: name of the MLflow experiment.
+    """
+
+    kind: str = "mlflow"
+    uri: str | None = None
+    experiment: str = "loss-autopsy"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("mlflow", "none"):
+            raise InputError(
+                f"tracking.kind: expected one of mlflow, none; got {self.kind!r}"
+            )
+        if not self.experiment.strip():
+            raise InputError("tracking.experiment: expected a name, got an empty one")
+        if self.uri is not None:
+            _check_uri(self.uri)
+
+
+@dataclass(kw_only=True)
+class PathsConfig:
+    """Attributes: root, the folder of all runs, relative to the working folder."""
+
+    root: str = "experiments"
+
+    def __post_init__(self) -> None:
+        if not self.root.strip() or "\0" in self.root:
+            raise InputError(f"paths.root: expected a folder, got {self.root!r}")
+
+
+def redacted(uri: str) -> str:
+    """An address without the user and password that it may hold."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark or scheme == "sqlite" or "@" not in rest:
+        return uri
+    return f"{scheme}://***@{rest.rpartition('@')[2]}"
+
+
+def _check_uri(uri: str) -> None:
+    if uri.startswith("file:") or "://" not in uri:
+        raise InputError(f"tracking.uri: got {uri!r}; {_NO_FILE_STORE}")
+    if not _ADDRESS.fullmatch(uri):
+        scheme = uri.partition("://")[0]  # the rest may hold a password
+        raise InputError(
+            "tracking.uri: expected sqlite:///<file>, http(s)://<server>, "
+            f"postgresql://... or mysql://...; got {scheme}://..."
+        )
