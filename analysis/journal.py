@@ -158,6 +158,8 @@ class JournalReader:
     Attributes:
         path: the file.
         layout: its columns, read from the header.
+        offset: the byte after the last complete block read. A writer that resumes
+            a killed run cuts the file there first, or what it appends is hidden.
 
     Raises:
         InputError: no such file, or it does not begin as a journal does.
@@ -168,7 +170,7 @@ class JournalReader:
         self._note: str | None = None
         with self._open() as file:
             self.layout = read_header(file)
-            self._offset = file.tell()
+            self.offset = file.tell()
 
     def blocks(self) -> Iterator[Block]:
         """The complete blocks written since the last call, one at a time.
@@ -178,14 +180,14 @@ class JournalReader:
         """
         with self._open() as file:
             size = os.fstat(file.fileno()).st_size
-            file.seek(self._offset)
-            while self._offset < size:
-                block, problem = self._next(file, size - self._offset)
+            file.seek(self.offset)
+            while self.offset < size:
+                block, problem = self._next(file, size - self.offset)
                 if block is None:
                     break
-                self._offset = file.tell()
+                self.offset = file.tell()
                 yield block
-            self._note = self._describe(problem if self._offset < size else "", size)
+            self._note = self._describe(problem if self.offset < size else "", size)
 
     def read_new(self) -> list[Block]:
         """All complete blocks written since the last call.
@@ -235,10 +237,10 @@ class JournalReader:
             return None, f"expected whole records, found {error}"
 
     def _describe(self, problem: str, size: int) -> str | None:
-        place = f"{self.path.name}: byte {self._offset}"
-        if size < self._offset:
+        place = f"{self.path.name}: byte {self.offset}"
+        if size < self.offset:
             return f"{place}: expected at least as many bytes, found {size}: cut short"
         if not problem:
             return None
-        left = size - self._offset
+        left = size - self.offset
         return f"{place}: {problem}; {left} bytes from there on were not read"

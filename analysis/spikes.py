@@ -1,4 +1,4 @@
-"""The first, small detector: which steps stand out, and which of them are events.
+"""The first, small detector: which steps stand out, and which of them are shipped.
 
 It serves the marks of the dashboard and the shipping rule, it sees one step after
 another, and it only knows loss and gradient norm. A mark is not a diagnosis.
@@ -84,7 +84,9 @@ class StepDetector:
 
     The floors of sigma keep a rounded or constant history from alarming on its last
     digit: no loss less than 0.12 nats, and no norm less than twice, above its median
-    is ever marked.
+    is ever marked. While the loss still falls steeply its MAD measures the fall, and
+    only a large jump of the loss stands out: about 2 nats around step 300 of a run
+    that falls from 6.2 to 1.5 by then, 0.5 at step 500, 0.3 at step 1,000.
 
     Reference:
         Leys et al. (2013), "Detecting outliers: do not use standard deviation around

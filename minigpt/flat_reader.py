@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from minigpt.bit_hash import hash_bits
 from minigpt.flat import FlatParameters
 from minigpt.optimizer import FlatAdamW
 
@@ -19,11 +20,6 @@ class FlatReader:
         self._exp_avg = optimizer.exp_avg.numpy()
         self._exp_avg_sq = optimizer.exp_avg_sq.numpy()
         self._change = np.empty_like(self._values)
-        odd = np.random.default_rng(0).integers(
-            0, 2**32, self._values.size, dtype=np.uint32
-        )
-        self._weights = odd | np.uint32(1)
-        self._products = np.empty_like(self._weights)
 
     def gradient_squares(self) -> np.ndarray:
         """See ``TensorReader``."""
@@ -55,11 +51,5 @@ class FlatReader:
         return self._flat.sums(self._exp_avg_sq)
 
     def parameter_hash(self) -> int:
-        """Multiply-add hash mod 2^32 in two lanes: each bit counts, and its place.
-
-        Reference:
-            Lemire and Kaser, "Strongly universal string hashing is fast", 2014
-            (the multilinear family; here with fixed odd weights).
-        """
-        np.multiply(self._values.view(np.uint32), self._weights, out=self._products)
-        return int(np.add.reduce(self._products.view(np.uint64)))
+        """See ``TensorReader``."""
+        return hash_bits([self._values])

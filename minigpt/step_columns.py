@@ -157,7 +157,7 @@ class StepColumns:
 def percentile_99(values: np.ndarray) -> float:
     """The smallest value that at least 99 % of the values do not exceed.
 
-    NaN sorts last, so one NaN among up to a hundred values is the answer.
+    NaN sorts last, so one NaN among fewer than a hundred values is the answer.
     """
     rank = -(-values.size * 99 // 100) - 1
     return float(np.partition(values, rank)[rank])

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from minigpt.activations import as_array
+from minigpt.bit_hash import hash_bits
 from minigpt.observer import Observer, UpdateFacts
 from minigpt.records import InputError
 
@@ -78,15 +79,8 @@ class ModuleReader:
         )
 
     def parameter_hash(self) -> int:
-        """XOR of the bits, each tensor's rotated by its place in the list."""
-        total = 0
-        for place, parameter in enumerate(self._parameters):
-            bits = as_array(parameter).view(np.uint32)
-            part = int(np.bitwise_xor.reduce(bits)) | int(np.add.reduce(bits)) << 32
-            turn = (place * 7) % 64
-            part &= 2**64 - 1
-            total ^= (part << turn | part >> (64 - turn)) & (2**64 - 1)
-        return total
+        """See ``minigpt.observer.TensorReader``."""
+        return hash_bits(as_array(parameter) for parameter in self._parameters)
 
     def step_counter(self) -> float:
         """The optimizer's own count of updates; NaN if it keeps none."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from analysis.shipping import ShippingRule
 
 from analysis.ema import RunningEma
-from analysis.spikes import RuleParameters
+from analysis.rule import RuleParameters
+from analysis.spikes import ShippingRule
 from minigpt import records as col
 
 LOSS_EMA = "train/loss_ema"

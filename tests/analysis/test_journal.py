@@ -85,6 +85,7 @@ def test_a_torn_tail_is_told(build, tmp_path):
     assert len(reader.read_new()) == 1
     start, left = len(header + first), len(second) - 3
     assert f"byte {start}: found an unfinished block; {left} bytes" in reader.note()
+    assert reader.offset == start  # where a resumed run would go on
 
 
 def test_damage_in_the_middle_hides_what_follows_and_is_told(build, tmp_path):
@@ -190,6 +191,22 @@ def test_no_bytes_make_a_wrong_record(build, tmp_path_factory, data):
     assert found == original[: len(found)]
     intact = len(parts[0]) + sum(map(len, parts[1 : 1 + len(found)]))
     assert (reader.note() is None) == (len(damaged) == intact)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_a_right_checksum_over_wrong_bytes_is_survived(build, tmp_path_factory, data):
+    header, good = build.journal(build.records(4, odd=True))
+    payload = bytearray(good[len(journal.BLOCK_MAGIC) + 8 :])
+    places = st.tuples(st.integers(0, 300), st.integers(1, 255))
+    for place, flip in data.draw(st.lists(places, min_size=1, max_size=4)):
+        payload[place] ^= flip
+    payload = payload[: data.draw(st.integers(0, len(payload)))]
+    path = tmp_path_factory.getbasetemp() / "forged.bin"
+    path.write_bytes(header + frame(bytes(payload)))
+    reader = JournalReader(path)
+    blocks = reader.read_new()
+    assert (reader.note() is None) == (len(blocks) == 1)
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,6 +1,7 @@
 """The step detector and the shipping rule, against slow references."""
 
 import json
+import math
 import time
 
 import numpy as np
@@ -39,7 +40,7 @@ def healthy(count, seed=0):
 def reference(losses, norms, rule=RULE):
     """What ``StepDetector`` does, said in the most obvious way."""
     losses = np.asarray(losses, float)
-    logs = np.log(np.maximum(norms, 1e-30))
+    logs = np.array([math.log(max(norm, 1e-30)) for norm in norms])
     marked, marks = np.zeros(len(losses), bool), []
     for step in range(len(losses)):
         first = max(0, step - rule.window)
@@ -81,8 +82,7 @@ def test_the_stream_equals_the_reference(seed):
         loss[start : start + rng.integers(1, 6)] += rng.choice([0.5, 2.0, np.nan])
         norm[rng.integers(0, 500)] *= rng.choice([4.0, 50.0, np.inf, 0.0])
     loss[300:380] += 3  # a long event empties the window of unmarked steps
-    with np.errstate(invalid="ignore"):
-        expected = reference(loss, norm)
+    expected = reference(loss, norm)
     assert len(expected) > 40
     assert find_marks(loss, norm) == expected  # bit for bit, z included
 
@@ -122,13 +122,13 @@ def test_only_upwards():
 
 
 def test_each_signal_marks_alone():
-    loss, norm = healthy(300)
-    loss[200] += 2.0
-    norm[250] *= 30
+    loss, norm = healthy(600)
+    loss[500] += 2.0
+    norm[550] *= 30
     marks = find_marks(loss, norm)
     assert [(mark.step, mark.reasons) for mark in marks] == [
-        (200, ("loss",)),
-        (250, ("norm",)),
+        (500, ("loss",)),
+        (550, ("norm",)),
     ]
     assert marks[0].loss_z > RULE.loss_z
     assert marks[0].norm_z < RULE.norm_z
@@ -327,7 +327,7 @@ def test_a_run_that_stays_nan_does_not_ship_everything():
 
 def test_the_stride_doubles_with_the_step():
     steps = [0, 1999, 2000, 3999, 4000, 7999, 8000, 999_999]
-    assert [stride_at(step) for step in steps] == [10, 10, 20, 20, 40, 40, 80, 2560]
+    assert [stride_at(step) for step in steps] == [10, 10, 20, 20, 40, 40, 80, 5120]
     points = sum(step % stride_at(step) == 0 for step in range(1_000_000))
     assert 1000 <= points <= 1200
 
