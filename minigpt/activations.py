@@ -80,7 +80,8 @@ class ActivationMeter:
         def measure(module: nn.Module, inputs: object, output: object) -> None:
             if self.enabled and isinstance(output, Tensor) and output.numel():
                 flat = np.abs(as_array(output))
-                values[mean_at] = np.add.reduce(flat) / flat.size
+                with np.errstate(over="ignore"):  # a sum beyond float32 is inf
+                    values[mean_at] = np.add.reduce(flat) / flat.size
                 values[max_at] = np.maximum.reduce(flat)
 
         return measure

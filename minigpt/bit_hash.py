@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 
-CHUNK = 1 << 17  # elements that share one table of weights
-_MASK = 2**64 - 1
-_odd = np.random.default_rng(0).integers(0, 2**64, CHUNK, dtype=np.uint64)
-_odd |= np.uint64(1)
-_WEIGHTS, _SIGN_WEIGHTS = _odd[: CHUNK // 2], _odd[CHUNK // 2 :]
-_STEP = int(_odd[-1])
+ROWS = 16  # few and long, so that numpy's inner loops are long
+SHIFT = 29  # not 32: the signs of a word's two elements must not meet
 
 
-def hash_bits(arrays: Iterable[np.ndarray]) -> int:
-    """64-bit non-cryptographic hash of the bits of float32 arrays, place by place.
+def hash_bits(values: np.ndarray) -> int:
+    """64-bit non-cryptographic hash of the bits of an array, place by place.
 
-    Sum of the bits, two elements a word, times fixed odd weights. The highest bit
-    of a word keeps its value under any odd weight, so that two changed signs could
-    cancel: signs are therefore added once more, packed into words of 32.
+    The words of two elements stand in a table. A changed bit changes the sum of its
+    row and the XOR of its column; odd weights keep rows and columns apart. The
+    highest bit of a word keeps its value under any odd weight, so that two changed
+    signs could cancel: it is first folded onto a lower one.
 
     Args:
-        arrays: one-dimensional, float32, contiguous.
+        values: float32, one-dimensional, contiguous.
 
     Reference:
         Lemire and Kaser, "Strongly universal string hashing is fast", 2014
         (the multilinear family; here with fixed odd weights).
     """
-    total = 0
-    for array in arrays:
-        for start in range(0, array.size, CHUNK):
-            part = _hash_chunk(array[start : start + CHUNK])
-            total = (total * _STEP + part) & _MASK
-    return total
-
-
-def _hash_chunk(values: np.ndarray) -> int:
-    missing = -values.size % 32
+    missing = -values.size % (2 * ROWS)
     if missing:
         values = np.concatenate([values, np.zeros(missing, dtype=np.float32)])
-    words = values.view(np.uint64)
-    signs = np.packbits(np.signbit(values)).view(np.uint32)
-    # Plain loops and not BLAS: integers of numpy, modulo 2^64 without a warning.
-    total = np.dot(words, _WEIGHTS[: words.size])
-    return int(total) + int(np.dot(signs, _SIGN_WEIGHTS[: signs.size]))
+    words = values.view(np.uint64).reshape(ROWS, -1)
+    rows, columns = np.add.reduce(words, axis=1), np.bitwise_xor.reduce(words, axis=0)
+    marks = np.concatenate([rows, columns])
+    marks ^= marks >> np.uint64(SHIFT)
+    # A plain loop and not BLAS: integers of numpy, modulo 2^64 without a warning.
+    return int(np.dot(marks, _weights(marks.size)))
+
+
+@cache
+def _weights(count: int) -> np.ndarray:
+    draw = np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64)
+    return draw | np.uint64(1)

@@ -34,8 +34,9 @@ class FlatReader:
         np.copyto(self._change, self._values)
 
     def update_squares(self) -> np.ndarray:
-        """See ``TensorReader``; call once after ``keep_parameters``."""
-        np.subtract(self._values, self._change, out=self._change)
+        """See ``TensorReader``."""
+        with np.errstate(over="ignore", invalid="ignore"):  # inf - inf is NaN
+            np.subtract(self._values, self._change, out=self._change)
         return self._flat.squares(self._change)
 
     def parameter_squares(self) -> np.ndarray:
@@ -52,4 +53,4 @@ class FlatReader:
 
     def parameter_hash(self) -> int:
         """See ``TensorReader``."""
-        return hash_bits([self._values])
+        return hash_bits(self._values)

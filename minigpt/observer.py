@@ -57,10 +57,13 @@ class TensorReader(Protocol):
         """Remember the parameters before the update."""
 
     def update_squares(self) -> np.ndarray:
-        """Squared L2 of each parameter's change since ``keep_parameters``."""
+        """Squared L2 of each parameter's change since ``keep_parameters``.
+
+        Called once a step, after ``parameter_squares``.
+        """
 
     def parameter_squares(self) -> np.ndarray:
-        """Squared L2 of each parameter."""
+        """Squared L2 of each parameter as it is now."""
 
     def first_moment_squares(self) -> np.ndarray:
         """Squared L2 of each ``exp_avg``; NaN without that state."""
@@ -103,8 +106,11 @@ class Observer:
             for site in self.activations.sites
         )
         self._row = np.full(len(self.columns), np.nan, dtype=np.float32)
-        self._parts = [slice(i * count, (i + 1) * count) for i in range(5)]
-        self._rest = slice(5 * count, None)
+        # gradients, parameters, updates, first moments: squares; second moments: sums
+        self._measured = np.full((5, count), np.nan)
+        self._norms = slice(0, 4 * count)
+        self._sums = slice(4 * count, 5 * count)
+        self._sites = slice(5 * count, None)
         self.resync()
 
     def resync(self) -> None:
@@ -114,7 +120,7 @@ class Observer:
     def after_backward(self) -> float:
         """Measure gradients; returns their global L2 norm before clipping."""
         squares = self._reader.gradient_squares()
-        self._row[self._parts[0]] = np.sqrt(squares)
+        self._measured[0] = squares
         return math.sqrt(squares.sum())
 
     def before_update(self) -> None:
@@ -123,14 +129,15 @@ class Observer:
 
     def after_update(self) -> UpdateFacts:
         """Measure parameters, their change and the optimizer's state."""
-        reader, row, parts = self._reader, self._row, self._parts
-        parameters, updates = reader.parameter_squares(), reader.update_squares()
+        reader, row, measured = self._reader, self._row, self._measured
+        measured[1] = parameters = reader.parameter_squares()
+        measured[2] = updates = reader.update_squares()
+        measured[3] = reader.first_moment_squares()
+        measured[4] = reader.second_moment_sums()
         with np.errstate(over="ignore"):  # a norm beyond float32 is recorded as inf
-            row[parts[1]] = np.sqrt(parameters)
-            row[parts[2]] = np.sqrt(updates)
-            row[parts[3]] = np.sqrt(reader.first_moment_squares())
-            row[parts[4]] = reader.second_moment_sums()
-        row[self._rest] = self.activations.values
+            row[self._norms] = np.sqrt(measured[:4]).reshape(-1)
+            row[self._sums] = measured[4]
+        row[self._sites] = self.activations.values
         before, update = self._param_norm, math.sqrt(updates.sum())
         self._param_norm = math.sqrt(parameters.sum())
         relative = update / before if before > 0 else math.nan

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
 
 from minigpt.flat import FlatParameters
 from minigpt.records import InputError
@@ -47,10 +46,11 @@ class AdamWConfig:
 
 
 class FlatAdamW:
-    """``torch.optim.AdamW(fused=True)`` over two flat parameters.
+    """AdamW over flat buffers: one kernel for the matrices, one for the rest.
 
-    One kernel call for the matrices (decayed) and one for the rest; the state of
-    both lies in one flat buffer a moment.
+    It calls the kernel behind ``torch.optim.AdamW(fused=True)`` without that class
+    around it, which takes a third of the update's time at this size; a test holds
+    the two equal bit for bit. Only matrices are decayed.
 
     Attributes:
         exp_avg: float32, first moments, laid out as ``FlatParameters.values``.
@@ -64,37 +64,41 @@ class FlatAdamW:
     def __init__(self, flat: FlatParameters, config: AdamWConfig) -> None:
         self.exp_avg = torch.zeros_like(flat.values)
         self.exp_avg_sq = torch.zeros_like(flat.values)
+        self._config = config
+        self._step = torch.tensor(0.0)
+        buffers = (flat.values, flat.gradients, self.exp_avg, self.exp_avg_sq)
         parts = (slice(0, flat.n_decayed), slice(flat.n_decayed, None))
-        groups = []
-        for part, decay in zip(parts, (config.weight_decay, 0.0), strict=True):
-            parameter = nn.Parameter(flat.values[part])
-            parameter.grad = flat.gradients[part]
-            groups.append({"params": [parameter], "weight_decay": decay})
-        self._inner = torch.optim.AdamW(
-            groups, betas=(config.beta1, config.beta2), eps=config.eps, fused=True
-        )
-        self._counters: list[Tensor] = []
-        for group, part in zip(self._inner.param_groups, parts, strict=True):
-            counter = torch.tensor(0.0)
-            self._counters.append(counter)
-            self._inner.state[group["params"][0]] = {
-                "step": counter,
-                "exp_avg": self.exp_avg[part],
-                "exp_avg_sq": self.exp_avg_sq[part],
-            }
+        self._groups = [
+            ([[buffer[part]] for buffer in buffers], decay)
+            for part, decay in zip(parts, (config.weight_decay, 0.0), strict=True)
+        ]
 
     def step(self, lr: float) -> None:
         """One update with the gradients as they are now."""
-        for group in self._inner.param_groups:
-            group["lr"] = lr
-        self._inner.step()
+        self._step += 1
+        config = self._config
+        for (values, gradients, exp_avg, exp_avg_sq), decay in self._groups:
+            torch._fused_adamw_(
+                values,
+                gradients,
+                exp_avg,
+                exp_avg_sq,
+                [],
+                [self._step],
+                lr=lr,
+                beta1=config.beta1,
+                beta2=config.beta2,
+                weight_decay=decay,
+                eps=config.eps,
+                amsgrad=False,
+                maximize=False,
+            )
 
     @property
     def step_counter(self) -> float:
         """Updates the optimizer has counted; bias correction depends on it."""
-        return self._counters[0].item()
+        return self._step.item()
 
     @step_counter.setter
     def step_counter(self, value: float) -> None:
-        for counter in self._counters:
-            counter.fill_(value)
+        self._step.fill_(value)

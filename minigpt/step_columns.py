@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -178,13 +179,20 @@ def class_losses(token_loss: np.ndarray, batch: Batch) -> dict[str, float]:
 
     A class without a row in the batch has no entry.
     """
-    # Row r predicts row_lengths[r] - 1 tokens: everything but its first.
-    regular = np.repeat(batch.regular, batch.row_lengths - 1)
-    found = {}
-    count = int(np.count_nonzero(regular))
-    if count:
-        found[col.LOSS_REGULAR] = float(token_loss[regular].sum()) / count
-    if count < regular.size:
-        rest = float(token_loss[~regular].sum()) / (regular.size - count)
-        found[col.LOSS_IRREGULAR] = rest
-    return found
+    # Row r predicts row_lengths[r] - 1 tokens: everything but its first. Plain
+    # Python: for eight rows it is faster than numpy.
+    predicted = [length - 1 for length in batch.row_lengths.tolist()]
+    starts = [0, *accumulate(predicted[:-1])]
+    sums = np.add.reduceat(token_loss, starts).tolist()
+    totals, counts = [0.0, 0.0], [0, 0]
+    for regular, total, count in zip(
+        batch.regular.tolist(), sums, predicted, strict=True
+    ):
+        totals[regular] += total
+        counts[regular] += count
+    names = (col.LOSS_IRREGULAR, col.LOSS_REGULAR)
+    return {
+        name: total / count
+        for name, total, count in zip(names, totals, counts, strict=True)
+        if count
+    }

@@ -8,15 +8,15 @@ accumulation the last backward pass before the step is the one that counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from minigpt.activations import as_array
 from minigpt.bit_hash import hash_bits
+from minigpt.flat import FlatLayout
 from minigpt.observer import Observer, UpdateFacts
 from minigpt.records import InputError
 
@@ -41,11 +41,14 @@ class ModuleReader:
         self.names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._optimizer = optimizer
-        self._kept = [np.empty(p.numel(), dtype=np.float32) for p in self._parameters]
+        self._layout = FlatLayout({name: tuple(p.shape) for name, p in named})
+        self._now, self._kept, self._state = (_Gathered(self._layout) for _ in "123")
 
     def gradient_squares(self) -> np.ndarray:
         """See ``minigpt.observer.TensorReader``."""
-        return np.array([_square(p.grad) for p in self._parameters])
+        return self._layout.squares(
+            self._state.gather([p.grad for p in self._parameters])
+        )
 
     def nonfinite_gradients(self) -> int:
         """See ``minigpt.observer.TensorReader``."""
@@ -54,50 +57,63 @@ class ModuleReader:
 
     def keep_parameters(self) -> None:
         """See ``minigpt.observer.TensorReader``."""
-        for kept, parameter in zip(self._kept, self._parameters, strict=True):
-            np.copyto(kept, as_array(parameter))
+        self._kept.gather(self._parameters)
 
     def update_squares(self) -> np.ndarray:
-        """See ``minigpt.observer.TensorReader``; call once after a keep."""
-        pairs = zip(self._kept, self._parameters, strict=True)
-        for kept, parameter in pairs:
-            np.subtract(as_array(parameter), kept, out=kept)
-        return np.array([_dot(kept) for kept in self._kept])
+        """See ``minigpt.observer.TensorReader``."""
+        now, kept = self._now.array, self._kept.array
+        return self._layout.squares(np.subtract(now, kept, out=kept))
 
     def parameter_squares(self) -> np.ndarray:
         """See ``minigpt.observer.TensorReader``."""
-        return np.array([_square(p) for p in self._parameters])
+        return self._layout.squares(self._now.gather(self._parameters))
 
     def first_moment_squares(self) -> np.ndarray:
         """See ``minigpt.observer.TensorReader``."""
-        return self._state("exp_avg", _square)
+        return self._moment("exp_avg", self._layout.squares)
 
     def second_moment_sums(self) -> np.ndarray:
         """See ``minigpt.observer.TensorReader``."""
-        return self._state(
-            "exp_avg_sq", lambda v: np.add.reduce(as_array(v), dtype=np.float64)
-        )
+        return self._moment("exp_avg_sq", self._layout.sums)
 
     def parameter_hash(self) -> int:
         """See ``minigpt.observer.TensorReader``."""
-        return hash_bits(as_array(parameter) for parameter in self._parameters)
+        return hash_bits(self._now.gather(self._parameters))
 
     def step_counter(self) -> float:
         """The optimizer's own count of updates; NaN if it keeps none."""
         state = self._optimizer.state.get(self._parameters[0], {})
         return float(state.get("step", math.nan))
 
-    def _state(self, key: str, measure: Callable[[Tensor], float]) -> np.ndarray:
-        states = (self._optimizer.state.get(p, {}) for p in self._parameters)
-        return np.array([measure(s[key]) if key in s else np.nan for s in states])
+    def _moment(
+        self, key: str, measure: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        states = [self._optimizer.state.get(p, {}).get(key) for p in self._parameters]
+        measured = measure(self._state.gather(states))
+        measured[[state is None for state in states]] = np.nan
+        return measured
 
 
-def _square(tensor: Tensor | None) -> float:
-    return 0.0 if tensor is None else _dot(as_array(tensor))
+class _Gathered:
+    """A flat float32 copy, on the CPU, of tensors wherever they are."""
 
+    def __init__(self, layout: FlatLayout) -> None:
+        flat = torch.zeros(layout.size)
+        self.array = flat.numpy()
+        self._views = list(layout.views(flat).values())
 
-def _dot(array: np.ndarray) -> float:
-    return float(np.dot(array, array))
+    @torch.no_grad()
+    def gather(self, tensors: Sequence[Tensor | None]) -> np.ndarray:
+        """Copy the tensors in; where there is none the copy is zero."""
+        pairs = list(zip(self._views, tensors, strict=True))
+        for view, tensor in pairs:
+            if tensor is None:
+                view.zero_()
+        there = [(view, tensor) for view, tensor in pairs if tensor is not None]
+        if there:
+            views, found = zip(*there, strict=True)
+            torch._foreach_copy_(views, found)
+        return self.array
 
 
 class Watch:

@@ -158,6 +158,14 @@ def test_a_forged_payload_with_a_right_checksum_is_refused(build, tmp_path, meta
     assert "expected whole records" in reader.note()
 
 
+def test_bytes_left_over_in_a_payload_are_refused(build, tmp_path):
+    header, good = build.journal(build.records(1))
+    forged = frame(good[len(journal.BLOCK_MAGIC) + 8 :] + b"\0")
+    reader = JournalReader(write(tmp_path, header, forged))
+    assert reader.read_new() == []
+    assert "1 bytes too many" in reader.note()
+
+
 def test_array_lengths_beyond_the_payload_are_refused(build, tmp_path):
     layout = RecordLayout(scalars=(), arrays={"a": "float64"})
     meta = json.dumps(META).encode()

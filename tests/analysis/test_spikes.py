@@ -13,6 +13,7 @@ from analysis.ema import ema
 from analysis.rule import RuleParameters
 from analysis.spikes import (
     Mark,
+    Onsets,
     ShippingRule,
     StepDetector,
     find_marks,
@@ -315,6 +316,13 @@ def test_a_step_inside_an_event_window_ships_for_no_other_reason():
     shipped = set(ship(loss, norm, occasional).tolist())
     assert set(range(195, 256)) <= shipped
     assert {194, 256}.isdisjoint(shipped)
+
+
+@pytest.mark.parametrize(("distance", "onsets"), [(50, [60]), (51, [60, 111])])
+def test_an_onset_has_fifty_quiet_steps_before_it(distance, onsets):
+    first, second = Onsets(), 60 + distance
+    marks = [Mark(step, ("loss",), 9.0, None) for step in (60, second)]
+    assert [mark.step for mark in marks if first.is_onset(mark)] == onsets
 
 
 def test_a_run_that_stays_nan_does_not_ship_everything():
