@@ -183,7 +183,7 @@ def class_losses(token_loss: np.ndarray, batch: Batch) -> dict[str, float]:
     # Python: for eight rows it is faster than numpy.
     predicted = [length - 1 for length in batch.row_lengths.tolist()]
     starts = [0, *accumulate(predicted[:-1])]
-    sums = np.add.reduceat(token_loss, starts).tolist()
+    sums = np.add.reduceat(token_loss, starts, dtype=np.float64).tolist()
     totals, counts = [0.0, 0.0], [0, 0]
     for regular, total, count in zip(
         batch.regular.tolist(), sums, predicted, strict=True

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from minigpt.records import InputError
+from runners.console import make_console
 
 EXIT_FAILED, EXIT_USAGE, EXIT_MISSING = 1, 2, 3
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_console = Console()
+_console = make_console()
 
 Root = Annotated[Path, typer.Option(help="Folder of all runs.", envvar="AUTOPSY_ROOT")]
 Uri = Annotated[
@@ -52,10 +52,7 @@ def _options(
     """Options of the command itself."""
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    rich_help_panel="A learner",
-)
+@app.command(rich_help_panel="A learner")
 def lab(root: Root = _DEFAULT_ROOT) -> None:
     """Train the lab's runs, verify the published thresholds and predictions."""
     from runners.lab import lab as run_lab

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from analysis.ema import ema
@@ -93,23 +94,32 @@ def _identity(manifest: dict[str, Any]) -> tuple[str, str]:
 def _predictions(plan: dict[str, Any], place: Place) -> Table:
     """What the lab's page expects of each injection, beside what was measured."""
     twin, reference = pull_runs([plan["twin"], plan["reference"]], place)
-    result = Table(title="The lab's predictions", title_justify="left")
-    for heading in ("run", "prediction", "expected", "measured", "answer"):
-        result.add_column(heading)
+    result = Table(title="The lab's predictions", title_justify="left", show_lines=True)
+    result.add_column("run", no_wrap=True)
+    for heading, ratio in (("prediction", 4), ("expected", 2), ("measured", 3)):
+        result.add_column(heading, ratio=ratio)
+    result.add_column("answer", no_wrap=True)
     for overrides in plan["runs"]:
         config = compose_config(overrides)
         [run] = pull_runs([overrides], place)
         scene = Scene(run, twin, reference, config.injection_step)
         for prediction in config.injection.predictions:
             verdict = judge(prediction, scene)
-            result.add_row(run.name, *_verdict_cells(verdict))
+            result.add_row(
+                escape(run.name),
+                *map(escape, _verdict_cells(verdict)),
+                _answer(verdict),
+            )
     return result
 
 
-def _verdict_cells(verdict: Verdict) -> tuple[str, str, str, str]:
+def _verdict_cells(verdict: Verdict) -> tuple[str, str, str]:
     measured = verdict.note if verdict.measured is None else f"{verdict.measured:.4g}"
-    answer = "[green]confirmed[/]" if verdict.confirmed else "[red]not confirmed[/]"
-    return verdict.claim, verdict.expected, measured, answer
+    return verdict.claim, verdict.expected, measured
+
+
+def _answer(verdict: Verdict) -> str:
+    return "[green]confirmed[/]" if verdict.confirmed else "[red]not confirmed[/]"
 
 
 def _published_ema(plan: dict[str, Any], place: Place) -> str:

@@ -18,6 +18,7 @@ from runners.compose import CONFIG_NAME, VERSION_BASE, compose_config, expand_sw
 from runners.config import RunConfig
 from runners.execution import RunResult, Terminated, execute
 from runners.override_errors import CONF_DIR
+from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
 from runners.schema import from_hydra
 from runners.sweep import Sweep
@@ -60,19 +61,29 @@ def train(arguments: Sequence[str], console: Console) -> int:
         InputError: a mistake in the arguments; nothing was made.
     """
     parsed = get_args_parser().parse_args(list(arguments))
+    for option in ("config_name", "config_path"):
+        if getattr(parsed, option):
+            raise InputError(
+                f"--{option.replace('_', '-')}: expected choices from conf/, and a "
+                "folder of your own with --config-dir"
+            )
     if any((parsed.help, parsed.hydra_help, parsed.cfg, parsed.info)):
         _call_hydra(arguments, lambda cfg: None)
         return 0
-    configs = _validate(parsed.overrides, parsed.multirun, parsed.config_dir)
+    multirun = parsed.multirun or "hydra.mode=MULTIRUN" in parsed.overrides
+    configs = _validate(parsed.overrides, multirun, parsed.config_dir)
     root = Path(configs[0].paths.root)
-    sweep = Sweep.create(root, parsed.overrides, configs) if parsed.multirun else None
+    sweep = Sweep.create(root, parsed.overrides, configs) if multirun else None
     tracker = Tracker(configs[0].tracking, root)
     code = 0
     with TrainingProgress(console, len(configs)) as progress:
         command = _Command(tracker, progress, sweep)
         if sweep:
             tracker.begin_sweep(sweep.id, sweep.title)
-            arguments = [*arguments, f"hydra.sweep.dir={_quoted(sweep.folder)}"]
+            arguments = [
+                *arguments,
+                f"hydra.sweep.dir={quoted_value(str(sweep.folder))}",
+            ]
         try:
             _call_hydra(arguments, command.job)
         except tuple(_INTERRUPTS) as signal_:
@@ -117,11 +128,6 @@ def _call_hydra(arguments: Sequence[str], task: object) -> None:
         del os.environ["HYDRA_FULL_ERROR"]
         if before[1] is not None:
             os.environ["HYDRA_FULL_ERROR"] = before[1]
-
-
-def _quoted(path: Path) -> str:
-    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"
 
 
 def report(

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from analysis.history import RunHistory, load
@@ -141,10 +142,12 @@ def compute(spec: Spec, place: Place) -> list[Row]:
 def table(spec: Spec, rows: Sequence[Row]) -> Table:
     """Checks down, runs across, each with its number and its answer."""
     runs = list(dict.fromkeys((row.role, row.run.name) for row in rows))
-    result = Table(title=f"{spec.name}: {spec.verifies}", title_justify="left")
-    result.add_column("check")
+    result = Table(
+        title=f"{spec.name}: {spec.verifies}", title_justify="left", show_lines=True
+    )
+    result.add_column("check", ratio=3)
     for role, name in runs:
-        result.add_column(f"{role}\n{name}")
+        result.add_column(f"{role}\n{escape(name)}", ratio=2)
     for check in spec.checks:
         cells = [
             _cell(row.outcome)
@@ -152,15 +155,15 @@ def table(spec: Spec, rows: Sequence[Row]) -> Table:
             for row in rows
             if (row.check, row.role, row.run.name) == (check, role, name)
         ]
-        result.add_row(f"{check.code} {check.claim} ({check.unit})", *cells)
+        result.add_row(escape(f"{check.code} {check.claim} ({check.unit})"), *cells)
     return result
 
 
 def _cell(outcome: Outcome) -> str:
     text = f"[{_STYLES[outcome.answer]}]{outcome.answer}[/]"
     if outcome.observed is not None:
-        text = f"{outcome.observed:.4g} at {outcome.step}\n{text}"
-    return f"{text}\n{outcome.reason}" if outcome.reason else text
+        text = f"{text} {outcome.observed:.4f} at step {outcome.step}"
+    return f"{text}: {escape(outcome.reason)}" if outcome.reason else text
 
 
 def verify(reference: str, place: Place, console: Console) -> int:
