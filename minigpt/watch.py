@@ -88,9 +88,12 @@ class ModuleReader:
     def _moment(
         self, key: str, measure: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        states = [self._optimizer.state.get(p, {}).get(key) for p in self._parameters]
+        state = self._optimizer.state  # a defaultdict, which a look-up would grow
+        states = [state[p].get(key) if p in state else None for p in self._parameters]
         measured = measure(self._state.gather(states))
-        measured[[state is None for state in states]] = np.nan
+        for place, found in enumerate(states):
+            if found is None:
+                measured[place] = np.nan
         return measured
 
 
@@ -98,21 +101,21 @@ class _Gathered:
     """A flat float32 copy, on the CPU, of tensors wherever they are."""
 
     def __init__(self, layout: FlatLayout) -> None:
-        flat = torch.zeros(layout.size)
-        self.array = flat.numpy()
-        self._views = list(layout.views(flat).values())
+        self._flat = torch.zeros(layout.size)
+        self.array = self._flat.numpy()
+        self._views = list(layout.views(self._flat).values())
 
     @torch.no_grad()
     def gather(self, tensors: Sequence[Tensor | None]) -> np.ndarray:
         """Copy the tensors in; where there is none the copy is zero."""
-        pairs = list(zip(self._views, tensors, strict=True))
-        for view, tensor in pairs:
-            if tensor is None:
-                view.zero_()
-        there = [(view, tensor) for view, tensor in pairs if tensor is not None]
-        if there:
-            views, found = zip(*there, strict=True)
-            torch._foreach_copy_(views, found)
+        views = self._views
+        if any(tensor is None for tensor in tensors):
+            self._flat.zero_()
+            pairs = zip(views, tensors, strict=True)
+            there = [(view, tensor) for view, tensor in pairs if tensor is not None]
+            views, tensors = [v for v, _ in there], [t for _, t in there]
+        if tensors:
+            torch._foreach_copy_(views, tensors)
         return self.array
 
 
