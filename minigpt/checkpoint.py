@@ -98,18 +98,16 @@ def restore(session: Session, snapshot: Snapshot) -> None:
     """Put a session into the state of a snapshot.
 
     Raises:
-        InputError: the snapshot's tensors are not this model's.
+        InputError: the snapshot's tensors are not this model's; nothing was changed.
     """
-    for group, flat in zip(_GROUPS, _buffers(session), strict=True):
-        for name, view in session.flat.views(flat).items():
-            saved = snapshot.tensors.get(f"{group}/{name}")
-            found = None if saved is None else saved.shape
-            if found != tuple(view.shape):
-                raise InputError(
-                    f"checkpoint of step {snapshot.step}: expected {group}/{name} "
-                    f"of shape {tuple(view.shape)}, found {found}"
-                )
-            view.copy_(torch.from_numpy(saved))
+    live = {
+        f"{group}/{name}": view
+        for group, flat in zip(_GROUPS, _buffers(session), strict=True)
+        for name, view in session.flat.views(flat).items()
+    }
+    _check_shapes(live, snapshot)
+    for name, view in live.items():
+        view.copy_(torch.from_numpy(snapshot.tensors[name]))
     facts = snapshot.facts
     session.step = snapshot.step
     session.optimizer.step_counter = facts["step_counter"]
@@ -120,6 +118,22 @@ def restore(session: Session, snapshot: Snapshot) -> None:
     version, state, gauss = facts["python_rng"]
     random.setstate((version, tuple(state), gauss))
     session.resync()
+
+
+def _check_shapes(live: dict[str, torch.Tensor], snapshot: Snapshot) -> None:
+    wanted = {name: tuple(view.shape) for name, view in live.items()}
+    found = {
+        name: array.shape
+        for name, array in snapshot.tensors.items()
+        if not name.startswith("rng/")
+    }
+    for name in {**wanted, **found}:
+        if wanted.get(name) != found.get(name):
+            raise InputError(
+                f"checkpoint of step {snapshot.step}: shape of {name}: expected "
+                f"{wanted.get(name, 'no such tensor')}, "
+                f"found {found.get(name, 'no such tensor')}"
+            )
 
 
 def _buffers(session: Session) -> tuple[torch.Tensor, ...]:
@@ -214,10 +228,11 @@ def _document(folder: Path, step: int) -> dict[str, Any]:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"checkpoint {path}: expected JSON, found {error}") from error
-    if document.get("schema_version") != SCHEMA_VERSION:
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if version != SCHEMA_VERSION:
         raise InputError(
             f"checkpoint {path}: expected schema version {SCHEMA_VERSION}, "
-            f"found {document.get('schema_version')!r}"
+            f"found {version!r}"
         )
     return document
 

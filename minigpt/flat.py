@@ -60,8 +60,12 @@ class FlatLayout:
         return np.add.reduceat(squares, self._starts, dtype=np.float64)
 
     def sums(self, flat: np.ndarray) -> np.ndarray:
-        """Sum of elements per tensor, float64, shape (len(names),)."""
-        lanes = np.vecdot(flat.reshape(-1, LANE), _ONES)
+        """Sum of elements per tensor, float64, shape (len(names),).
+
+        Infinite where the sum of a lane exceeds float32.
+        """
+        with np.errstate(over="ignore"):
+            lanes = np.vecdot(flat.reshape(-1, LANE), _ONES)
         return np.add.reduceat(lanes, self._starts, dtype=np.float64)
 
 

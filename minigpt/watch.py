@@ -62,7 +62,9 @@ class ModuleReader:
     def update_squares(self) -> np.ndarray:
         """See ``minigpt.observer.TensorReader``."""
         now, kept = self._now.array, self._kept.array
-        return self._layout.squares(np.subtract(now, kept, out=kept))
+        with np.errstate(over="ignore", invalid="ignore"):  # inf - inf is NaN
+            np.subtract(now, kept, out=kept)
+        return self._layout.squares(kept)
 
     def parameter_squares(self) -> np.ndarray:
         """See ``minigpt.observer.TensorReader``."""
@@ -82,8 +84,9 @@ class ModuleReader:
 
     def step_counter(self) -> float:
         """The optimizer's own count of updates; NaN if it keeps none."""
-        state = self._optimizer.state.get(self._parameters[0], {})
-        return float(state.get("step", math.nan))
+        states = (self._optimizer.state.get(p, {}) for p in self._parameters)
+        counts = (float(state["step"]) for state in states if "step" in state)
+        return max(counts, default=math.nan)
 
     def _moment(
         self, key: str, measure: Callable[[np.ndarray], np.ndarray]

@@ -106,3 +106,14 @@ def test_a_finite_gradient_whose_square_overflows_is_not_counted():
     assert run.column(col.NONFINITE_GRADS)[2] == 0
     assert run.column(col.GRAD_NORM_POSTCLIP)[2] == 0.0  # everything times 0
     assert np.isfinite(run.column(col.TRAIN_LOSS)).all()
+
+
+def test_second_moments_whose_sum_overflows_make_no_warning():
+    session = Session(make_plan(steps=4, clip=None))
+    Meddler(session, [1e19] * 300)
+    run = record(session)
+    # 300 elements of 0.05 x 1e38 each: finite one by one, but not their float32 sum.
+    sums = run.column(col.EXP_AVG_SQ_SUM + "blocks.0.ffn.w_1.weight")
+    assert np.isinf(sums).tolist() == [False, False, True, True]
+    assert np.isfinite(session.optimizer.exp_avg_sq.numpy()).all()
+    assert np.isfinite(run.column(col.TRAIN_LOSS)).all()

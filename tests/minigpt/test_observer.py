@@ -163,7 +163,7 @@ def test_second_moments_follow_from_the_clipped_gradients(clip, beta2):
     assert (coefficients.max() < 1.0) == (clip is not None)
     found = residuals(run, beta2)
     assert len(found) == 28
-    # The design's bound; what rounding leaves is measured at 5e-7.
+    # The design's bound; what rounding leaves is measured at 2e-7.
     assert max(values.max() for values in found.values()) < 1e-5
 
 

@@ -1,6 +1,7 @@
 """The order of a step, its determinism and its clip, against plain torch loops."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -159,6 +160,14 @@ def test_clip_columns_follow_torchs_clip(clip):
     used = (clip / (pre[bound] + 1e-6)).astype(np.float32)
     assert coefficient[bound].tolist() == used.tolist()
     assert post == pytest.approx(pre * coefficient, rel=3e-7)
+
+
+def test_the_wall_time_is_that_of_the_step():
+    session = Session(make_plan(steps=3))
+    for row in session.records():
+        wall = row.scalars[session.layout.scalars.index(col.TIME_WALL)]
+        assert 0 <= time.time() - wall < 1
+        time.sleep(0.01)
 
 
 def test_close_leaves_the_model_without_hooks():

@@ -1,0 +1,41 @@
+import os
+
+import pytest
+
+from minigpt.atomic import write_atomically
+
+
+def test_a_file_is_made_or_replaced_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "a.json"
+    for data in (b"first", b"second, longer", b""):
+        write_atomically(path, data)
+        assert path.read_bytes() == data
+        assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_the_old_file_is_whole_until_the_new_one_takes_its_place(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    seen = []
+    replace = os.replace
+
+    def watch(source, target):
+        seen.append((path.read_bytes(), source.read_bytes(), source.parent))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watch)
+    write_atomically(path, b"new")
+    assert seen == [(b"old", b"new", tmp_path)]
+
+
+def test_an_error_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
