@@ -46,7 +46,7 @@ def _is_landmark(name: str, module: nn.Module) -> bool:
 
 
 class ActivationMeter:
-    """Mean and largest absolute output of every site, at each forward pass.
+    """Mean and largest absolute output of every site, at each pass of training.
 
     The mean is over all elements, padding included: (1 / (B T D)) sum |A|.
 
@@ -78,7 +78,8 @@ class ActivationMeter:
         values = self.values
 
         def measure(module: nn.Module, inputs: object, output: object) -> None:
-            if self.enabled and isinstance(output, Tensor) and output.numel():
+            wanted = self.enabled and module.training  # no evaluation passes
+            if wanted and isinstance(output, Tensor) and output.numel():
                 flat = np.abs(as_array(output))
                 with np.errstate(over="ignore"):  # a sum beyond float32 is inf
                     values[mean_at] = np.add.reduce(flat) / flat.size

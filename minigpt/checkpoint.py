@@ -214,12 +214,20 @@ def list_checkpoints(folder: Path) -> list[int]:
 def rotate(folder: Path, keep: int) -> None:
     """Remove old checkpoints, never the newest whose weights are all finite."""
     steps = list_checkpoints(folder)
-    finite = [step for step in steps if _document(folder, step)["finite"]]
+    finite = [step for step in steps if _is_finite(folder, step)]
     spared = set(steps[-keep:]) | set(finite[-1:])
     for step in set(steps) - spared:
         stem = folder / f"step-{step:08d}"
         stem.with_suffix(".json").unlink()  # first: without it the rest counts not
         stem.with_suffix(".safetensors").unlink(missing_ok=True)
+
+
+def _is_finite(folder: Path, step: int) -> bool:
+    """Whether a checkpoint says so; a damaged one is not relied on."""
+    try:
+        return _document(folder, step).get("finite") is True
+    except InputError:
+        return False
 
 
 def _document(folder: Path, step: int) -> dict[str, Any]:

@@ -31,7 +31,9 @@ class ScheduleConfig:
         if self.kind != "cosine":
             raise InputError(f"schedule.kind: expected 'cosine', got {self.kind!r}")
         if not 0 < self.lr_max < math.inf:
-            raise InputError(f"schedule.lr_max: expected > 0, got {self.lr_max}")
+            raise InputError(
+                f"schedule.lr_max: expected > 0 and finite, got {self.lr_max}"
+            )
         if not 0 <= self.lr_min <= self.lr_max:
             raise InputError(
                 f"schedule.lr_min: expected 0 to lr_max ({self.lr_max}), "

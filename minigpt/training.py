@@ -81,11 +81,8 @@ class Session:
         self.plan = plan
         self.step = 0
         train, validation = load_dataset()
-        batch_size = plan.loader.batch_size
-        # The loader refuses an impossible batch size; the fault then relies on it.
-        make_loader(plan.loader, train, plan.data_seed)
         self._injection = build_injection(
-            plan.injection, plan.injection_step, train, batch_size
+            plan.injection, plan.injection_step, train, plan.loader.batch_size
         )
         self.loader = make_loader(
             plan.loader, train, plan.data_seed, self._injection.on_order
@@ -108,6 +105,8 @@ class Session:
         self._observer = Observer(self.model, self._reader)
         self._columns = StepColumns(train.rare, self._observer.columns, self._matrices)
         self._validation = collate(0, validation.rows, validation.regular)
+        shortest = int(self._validation.row_lengths[:2].min()) - 1
+        self._probe = self._validation.inputs[:2, :shortest]  # without padding
         self.layout = self._columns.layout
 
     @property
@@ -180,7 +179,7 @@ class Session:
             both = validation_loss(self.model, self._validation)
             found[VAL_LOSS], found[VAL_LOSS_CAUSAL] = both
         if cadence.probe and t % cadence.probe == 0:
-            found[FUTURE_LEAK] = future_leak(self.model, self._validation.inputs[:2])
+            found[FUTURE_LEAK] = future_leak(self.model, self._probe)
         if cadence.spectral and t % cadence.spectral == 0:
             norms = spectral_norms(self._matrices)
             found |= {SPECTRAL_NORM + name: value for name, value in norms.items()}

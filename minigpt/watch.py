@@ -129,7 +129,10 @@ class Watch:
         columns: names of the values of ``row()``.
         norm_preclip: global L2 norm when the last backward pass ended.
         norm_postclip: the same when ``optimizer.step`` began.
+        nonfinite_grads: NaN or infinite elements of those gradients before clipping.
         update: figures of the last update, or None before the first.
+        step_counter: the optimizer's own count after it; NaN if it keeps none.
+        param_hash: fast hash of all watched parameters after it.
 
     Args:
         model: the module; its forward output must hold a tensor with a gradient.
@@ -146,7 +149,8 @@ class Watch:
         self.reader = ModuleReader(model, optimizer)
         self._observer = Observer(model, self.reader, sites)
         self.columns = self._observer.columns
-        self.norm_preclip = self.norm_postclip = math.nan
+        self.norm_preclip = self.norm_postclip = self.step_counter = math.nan
+        self.nonfinite_grads = self.param_hash = 0
         self.update: UpdateFacts | None = None
         self._handles = [
             model.register_forward_hook(self._arm),
@@ -167,6 +171,8 @@ class Watch:
 
     def _backward_ended(self) -> None:
         self.norm_preclip = self._observer.after_backward()
+        finite = math.isfinite(self.norm_preclip)
+        self.nonfinite_grads = 0 if finite else self.reader.nonfinite_gradients()
 
     def _before_step(self, *ignored: object) -> None:
         self.norm_postclip = math.sqrt(self.reader.gradient_squares().sum())
@@ -174,6 +180,8 @@ class Watch:
 
     def _after_step(self, *ignored: object) -> None:
         self.update = self._observer.after_update()
+        self.step_counter = self.reader.step_counter()
+        self.param_hash = self.reader.parameter_hash()
 
     def row(self) -> np.ndarray:
         """This step's values, float32, in the order of ``columns``."""
@@ -186,15 +194,17 @@ class Watch:
         self._observer.close()
 
 
-def _first_differentiable(output: Any) -> Tensor | None:
+def _first_differentiable(output: Any, depth: int = 4) -> Tensor | None:
     """The first tensor with a gradient in a tensor, list, tuple, dict or dataclass."""
     if isinstance(output, Tensor):
         return output if output.requires_grad else None
+    if depth == 0:  # nested deeper than any model's output, or in itself
+        return None
     if isinstance(output, dict):
         parts = list(output.values())
     elif isinstance(output, list | tuple):
         parts = list(output)
     else:
         parts = list(vars(output).values()) if hasattr(output, "__dict__") else []
-    found = (_first_differentiable(part) for part in parts)
+    found = (_first_differentiable(part, depth - 1) for part in parts)
     return next((tensor for tensor in found if tensor is not None), None)

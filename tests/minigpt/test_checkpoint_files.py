@@ -152,6 +152,13 @@ def test_only_sick_ones_are_rotated_as_usual(tmp_path):
     assert list_checkpoints(tmp_path) == [3]
 
 
+def test_a_damaged_document_does_not_stop_the_next_checkpoint(tmp_path):
+    write_all(tmp_path, [small(1), small(2)], keep=2)
+    (tmp_path / "step-00000002.json").write_text("{")
+    write_all(tmp_path, [small(3, np.nan)], keep=1)
+    assert list_checkpoints(tmp_path) == [1, 3]  # the newest that is known to be finite
+
+
 # -- errors of the thread that writes ----------------------------------------------
 
 

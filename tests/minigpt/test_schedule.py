@@ -63,7 +63,7 @@ def test_the_record_holds_the_rate_of_its_own_step(healthy):
     ("changes", "message"),
     [
         ({"kind": "linear"}, r"schedule\.kind: expected 'cosine', got 'linear'"),
-        ({"lr_max": 0.0}, r"schedule\.lr_max: expected > 0, got 0\.0"),
+        ({"lr_max": 0.0}, r"schedule\.lr_max: expected > 0 and finite, got 0\.0"),
         ({"lr_max": math.nan}, r"schedule\.lr_max: .* got nan"),
         ({"lr_max": math.inf}, r"schedule\.lr_max: .* got inf"),
         ({"lr_min": 4e-4}, r"schedule\.lr_min: expected 0 to lr_max \(0\.0003\), got"),

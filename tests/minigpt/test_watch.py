@@ -152,7 +152,7 @@ def test_moments_of_adam():
     assert columns(watch, col.EXP_AVG_NORM) == pytest.approx(means, **CLOSE)
     sums = {name: s["exp_avg_sq"].double().sum().item() for name, s in state.items()}
     assert columns(watch, col.EXP_AVG_SQ_SUM) == pytest.approx(sums, **CLOSE)
-    assert watch.reader.step_counter() == 3.0
+    assert watch.step_counter == 3.0
 
 
 def test_an_optimizer_without_moments_has_none():
@@ -161,7 +161,7 @@ def test_an_optimizer_without_moments_has_none():
     step(model, optimizer, loss, generator)
     for prefix in (col.EXP_AVG_NORM, col.EXP_AVG_SQ_SUM):
         assert np.isnan(list(columns(watch, prefix).values())).all()
-    assert math.isnan(watch.reader.step_counter())
+    assert math.isnan(watch.step_counter)
 
 
 def test_frozen_parameters_are_left_out_and_unused_ones_count_zero():

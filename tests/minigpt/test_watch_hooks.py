@@ -182,3 +182,62 @@ def test_a_model_with_nothing_to_train_is_refused():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(InputError, match="requires_grad, found none"):
         ModuleReader(model, optimizer)
+
+
+def test_an_evaluation_pass_leaves_the_activations_of_training():
+    model, optimizer, loss, generator = build("lm-adamw")
+    watch = Watch(model, optimizer)
+    loss(model, generator).backward()
+    trained = watch._observer.activations.values.copy()
+    model.eval()
+    with torch.no_grad():
+        loss(model, generator)
+    assert watch._observer.activations.values.tobytes() == trained.tobytes()
+    model.train()
+    with torch.no_grad():
+        loss(model, generator)
+    assert watch._observer.activations.values.tobytes() != trained.tobytes()
+
+
+def test_the_hash_follows_the_weights_and_nothing_else():
+    model, optimizer, loss, generator = build("mlp-adamw")
+    watch = Watch(model, optimizer)
+    step(model, optimizer, loss, generator)
+    first = watch.param_hash
+    with torch.no_grad():
+        model.entry.weight.view(-1)[0] += 1e-3
+    assert watch.reader.parameter_hash() != first
+    with torch.no_grad():
+        model.hidden.weight.add_(1.0)  # frozen, so not watched
+        model.entry.weight.view(-1)[0] -= 1e-3
+    step(model, optimizer, loss, generator)
+    assert watch.param_hash not in (0, first)
+
+
+@pytest.mark.parametrize(("poison", "count"), [(math.nan, 2), (math.inf, 2), (1.0, 0)])
+def test_bad_gradient_elements_are_counted_before_clipping(poison, count):
+    model, optimizer, *_ = build("mlp-adamw")
+    watch = Watch(model, optimizer)
+    factors = torch.ones_like(model.exit.bias)
+    factors[:2] = poison
+    output = model(torch.ones(1, 5)).detach() * 0 + model.exit.bias * factors
+    output = output + 0 * model(torch.ones(1, 5))
+    output.register_hook(watch._backward_began)
+    output.sum().backward()
+    assert watch.nonfinite_grads == count
+
+
+def test_an_output_that_contains_itself_is_not_followed_for_ever():
+    loop = []
+    loop.append(loop)
+
+    class Endless(Mlp):
+        def forward(self, x):
+            super().forward(x)
+            return loop
+
+    model = Endless()
+    optimizer = sgd(model)
+    watch = Watch(model, optimizer)
+    assert model(torch.ones(1, 5)) is loop
+    assert math.isnan(watch.norm_preclip)
