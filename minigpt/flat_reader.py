@@ -43,13 +43,10 @@ class FlatReader:
         """See ``TensorReader``."""
         return self._flat.squares(self._values)
 
-    def first_moment_squares(self) -> np.ndarray:
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """See ``TensorReader``."""
-        return self._flat.squares(self._exp_avg)
-
-    def second_moment_sums(self) -> np.ndarray:
-        """See ``TensorReader``."""
-        return self._flat.sums(self._exp_avg_sq)
+        squares = self._flat.squares(self._exp_avg)
+        return squares, self._flat.sums(self._exp_avg_sq)
 
     def parameter_hash(self) -> int:
         """See ``TensorReader``."""

@@ -65,14 +65,17 @@ class TensorReader(Protocol):
     def parameter_squares(self) -> np.ndarray:
         """Squared L2 of each parameter as it is now."""
 
-    def first_moment_squares(self) -> np.ndarray:
-        """Squared L2 of each ``exp_avg``; NaN without that state."""
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Squared L2 of each ``exp_avg`` and sum of each ``exp_avg_sq``.
 
-    def second_moment_sums(self) -> np.ndarray:
-        """Sum of each ``exp_avg_sq``; NaN without that state."""
+        NaN for a tensor without that state.
+        """
 
     def parameter_hash(self) -> int:
-        """Fast 64-bit hash of all parameters' bits, position by position."""
+        """Fast 64-bit hash of all parameters' bits, position by position.
+
+        Called once a step, after ``parameter_squares``.
+        """
 
 
 class UpdateFacts(NamedTuple):
@@ -132,8 +135,7 @@ class Observer:
         reader, row, measured = self._reader, self._row, self._measured
         measured[1] = parameters = reader.parameter_squares()
         measured[2] = updates = reader.update_squares()
-        measured[3] = reader.first_moment_squares()
-        measured[4] = reader.second_moment_sums()
+        measured[3], measured[4] = reader.moments()
         with np.errstate(over="ignore"):  # a norm beyond float32 is recorded as inf
             row[self._norms] = np.sqrt(measured[:4]).reshape(-1)
             row[self._sums] = measured[4]

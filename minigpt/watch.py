@@ -20,6 +20,8 @@ from minigpt.flat import FlatLayout
 from minigpt.observer import Observer, UpdateFacts
 from minigpt.records import InputError
 
+_NOTHING: dict[str, Any] = {}  # the state of a parameter that was never stepped
+
 
 class ModuleReader:
     """Reads the trainable parameters of a module and an optimizer's state.
@@ -42,6 +44,7 @@ class ModuleReader:
         self._parameters = [parameter for _, parameter in named]
         self._optimizer = optimizer
         self._layout = FlatLayout({name: tuple(p.shape) for name, p in named})
+        self._found = [_NOTHING] * len(named)
         self._now, self._kept, self._state = (_Gathered(self._layout) for _ in "123")
 
     def gradient_squares(self) -> np.ndarray:
@@ -49,6 +52,14 @@ class ModuleReader:
         return self._layout.squares(
             self._state.gather([p.grad for p in self._parameters])
         )
+
+    def gradient_norm(self) -> float:
+        """Global L2 norm of the gradients as they are now, without the parts."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        if not gradients:
+            return 0.0
+        norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
+        return torch.stack(norms).norm().item()
 
     def nonfinite_gradients(self) -> int:
         """See ``minigpt.observer.TensorReader``."""
@@ -70,34 +81,37 @@ class ModuleReader:
         """See ``minigpt.observer.TensorReader``."""
         return self._layout.squares(self._now.gather(self._parameters))
 
-    def first_moment_squares(self) -> np.ndarray:
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
         """See ``minigpt.observer.TensorReader``."""
-        return self._moment("exp_avg", self._layout.squares)
-
-    def second_moment_sums(self) -> np.ndarray:
-        """See ``minigpt.observer.TensorReader``."""
-        return self._moment("exp_avg_sq", self._layout.sums)
+        # Each look-up by a tensor takes its time; the counter needs them as well.
+        states = self._optimizer.state
+        self._found = [states.get(p, _NOTHING) for p in self._parameters]
+        return (
+            self._measured("exp_avg", self._layout.squares),
+            self._measured("exp_avg_sq", self._layout.sums),
+        )
 
     def parameter_hash(self) -> int:
         """See ``minigpt.observer.TensorReader``."""
-        return hash_bits(self._now.gather(self._parameters))
+        return hash_bits(self._now.array)
 
     def step_counter(self) -> float:
-        """The optimizer's own count of updates; NaN if it keeps none."""
-        states = (self._optimizer.state.get(p, {}) for p in self._parameters)
-        counts = (float(state["step"]) for state in states if "step" in state)
+        """The optimizer's own count of updates as ``moments`` found it.
+
+        NaN if it keeps none.
+        """
+        counts = (float(state["step"]) for state in self._found if "step" in state)
         return max(counts, default=math.nan)
 
-    def _moment(
+    def _measured(
         self, key: str, measure: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        state = self._optimizer.state  # a defaultdict, which a look-up would grow
-        states = [state[p].get(key) if p in state else None for p in self._parameters]
-        measured = measure(self._state.gather(states))
-        for place, found in enumerate(states):
-            if found is None:
-                measured[place] = np.nan
-        return measured
+        tensors = [state.get(key) for state in self._found]
+        values = measure(self._state.gather(tensors))
+        for place, tensor in enumerate(tensors):
+            if tensor is None:
+                values[place] = np.nan
+        return values
 
 
 class _Gathered:
@@ -175,7 +189,7 @@ class Watch:
         self.nonfinite_grads = 0 if finite else self.reader.nonfinite_gradients()
 
     def _before_step(self, *ignored: object) -> None:
-        self.norm_postclip = math.sqrt(self.reader.gradient_squares().sum())
+        self.norm_postclip = self.reader.gradient_norm()
         self._observer.before_update()
 
     def _after_step(self, *ignored: object) -> None:
