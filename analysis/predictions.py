@@ -17,6 +17,7 @@ import numpy as np
 from analysis.ema import ema
 from analysis.history import RunHistory
 from analysis.spikes import MAD_TO_SIGMA
+from analysis.verification import brief
 from minigpt.records import (
     GRAD_NORM_POSTCLIP,
     GRAD_NORM_PRECLIP,
@@ -68,12 +69,20 @@ class Verdict:
     note: str = ""
 
 
+class _NotMeasured(Exception):
+    """The quantity does not exist in this scene; says why."""
+
+
 def loss_z_at_step(scene: Scene) -> float:
     """Robust z of the raw loss at K over the 100 steps before it."""
     loss, k = scene.run.scalar(TRAIN_LOSS), scene.step
     before = loss[max(0, k - LOSS_WINDOW) : k]
+    if not len(before):
+        raise _NotMeasured("no step before K to compare with")
     median = np.median(before)
     sigma = MAD_TO_SIGMA * np.median(np.abs(before - median))
+    if not sigma > 0:
+        raise _NotMeasured("the losses before K do not vary")
     return float((loss[k] - median) / sigma)
 
 
@@ -98,7 +107,10 @@ def loss_excess_vs_scale(scene: Scene) -> float:
 
 def preclip_ratio_vs_scale(scene: Scene) -> float:
     """The norm ratio at K over the same of injection A's run."""
-    return _norm_ratio(scene.run, scene.step) / _norm_ratio(scene.reference, scene.step)
+    reference = _norm_ratio(scene.reference, scene.step)
+    if reference == 0:
+        raise _NotMeasured("injection A left no gradient norm at K")
+    return _norm_ratio(scene.run, scene.step) / reference
 
 
 def ema_rise_30(scene: Scene) -> float:
@@ -107,20 +119,22 @@ def ema_rise_30(scene: Scene) -> float:
     return float(gap[scene.step + 1 : scene.step + 1 + RISE_STEPS].max())
 
 
-def recovery_steps(scene: Scene) -> float | None:
+def recovery_steps(scene: Scene) -> float:
     """Steps after K until the EMA-50 is back within 0.05 nats of the twin's.
 
-    None if it never left; infinite if it never came back.
+    Infinite if it never came back, which it does not from NaN.
     """
-    away = np.abs(_ema_gap(scene)[scene.step :]) > RECOVERED
+    away = ~(np.abs(_ema_gap(scene)[scene.step :]) <= RECOVERED)
     if not away.any():
-        return None
+        raise _NotMeasured(
+            f"no spike to recover from: the EMA never left +-{RECOVERED} of the twin"
+        )
     left = int(np.argmax(away))
     back = np.flatnonzero(~away[left:])
     return float(left + back[0]) if back.size else math.inf
 
 
-QUANTITIES: dict[str, Callable[[Scene], float | None]] = {
+QUANTITIES: dict[str, Callable[[Scene], float]] = {
     function.__name__: function
     for function in (
         loss_z_at_step,
@@ -143,34 +157,62 @@ def judge(prediction: dict[str, Any], scene: Scene) -> Verdict:
         scene: the runs.
 
     Raises:
-        InputError: an unknown quantity, or K beyond one of the records.
+        InputError: not a prediction, an unknown quantity, or a record that does not
+            reach beyond K.
     """
-    name = prediction["quantity"]
-    if name not in QUANTITIES:
-        raise InputError(
-            f"prediction {prediction['id']}: quantity: expected one of "
-            f"{', '.join(QUANTITIES)}; got {name!r}"
-        )
+    _check_prediction(prediction)
     for history in (scene.run, scene.twin, scene.reference):
         if len(history) <= scene.step + RISE_STEPS:
             raise InputError(
                 f"run {history.name}: expected a record beyond step "
                 f"{scene.step + RISE_STEPS}, found {len(history)} steps"
             )
-    value = QUANTITIES[name](scene)
     low, high = prediction["low"], prediction["high"]
     expected = _range(low, high, prediction["unit"])
     id_, claim = prediction["id"], prediction["claim"]
-    if value is None:
-        note = f"no spike to recover from: the EMA never left +-{RECOVERED} of the twin"
-        return Verdict(id_, claim, expected, None, False, note)
+    try:
+        value = QUANTITIES[prediction["quantity"]](scene)
+    except _NotMeasured as reason:
+        return Verdict(id_, claim, expected, None, False, str(reason))
     inside = (low is None or value >= low) and (high is None or value <= high)
     return Verdict(id_, claim, expected, value, bool(inside))
 
 
+def _check_prediction(prediction: Any) -> None:
+    if not isinstance(prediction, dict) or prediction.keys() != _KEYS.keys():
+        raise InputError(
+            f"prediction: expected the keys {', '.join(_KEYS)}; got {brief(prediction)}"
+        )
+    label = f"prediction {brief(prediction['id'])}"
+    for key, kinds in _KEYS.items():
+        value = prediction[key]
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise InputError(
+                f"{label}: {key}: expected {'text' if kinds is str else 'a number'}, "
+                f"got {value!r:.80}"
+            )
+    if prediction["quantity"] not in QUANTITIES:
+        raise InputError(
+            f"{label}: quantity: expected one of {', '.join(QUANTITIES)}; "
+            f"got {prediction['quantity']!r}"
+        )
+    bounds = [prediction[key] for key in ("low", "high") if prediction[key] is not None]
+    if not bounds or bounds != sorted(bounds):
+        raise InputError(f"{label}: expected low <= high, or one of them; got {bounds}")
+
+
+_NUMBER = (int, float, type(None))
+_KEYS: dict[str, Any] = dict.fromkeys(("id", "claim", "quantity", "unit"), str)
+_KEYS |= dict.fromkeys(("low", "high"), _NUMBER)
+
+
 def _norm_ratio(run: RunHistory, k: int) -> float:
     norm = run.scalar(GRAD_NORM_PRECLIP)
-    return float(norm[k] / np.median(norm[max(0, k - NORM_WINDOW) : k]))
+    before = norm[max(0, k - NORM_WINDOW) : k]
+    usual = float(np.median(before)) if len(before) else 0.0
+    if usual == 0:
+        raise _NotMeasured("no gradient norm before K to compare with")
+    return float(norm[k]) / usual
 
 
 def _ema_gap(scene: Scene) -> np.ndarray:

@@ -8,7 +8,8 @@ run's setting decides is marked as such.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import reprlib
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from analysis.ema import ema
 from analysis.history import RunHistory
 from minigpt.records import InputError
 
-KINDS = ("max_in_window", "ema_gap_to_baseline")
+COMPARING = ("ema_gap_to_baseline",)  # kinds that need a baseline run
+KINDS = ("max_in_window", *COMPARING)
+SETTINGS = ("clip",)  # facts of a run that may decide a check by construction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,36 +74,47 @@ class Outcome:
     reason: str = ""
 
 
-def check_from_plain(plain: dict[str, Any]) -> Check:
+def check_from_plain(plain: Any) -> Check:
     """One entry of a spec's list.
 
     Raises:
-        InputError: a key is missing, unknown or of the wrong type.
+        InputError: a key is missing, unknown, of the wrong type or impossible.
     """
-    label = f"check {plain.get('code', '?')}"
+    if not isinstance(plain, dict):
+        raise InputError(f"checks: expected keys and values, got {brief(plain)}")
+    label = f"check {brief(plain.get('code', '?'))}"
     entry = dict(plain)
     window = entry.pop("window", None)
     if not (isinstance(window, list) and len(window) == 2):
-        raise InputError(f"{label}: window: expected [first, last], got {window!r}")
-    entry["first"], entry["last"] = window
-    names = Check.__dataclass_fields__
-    for name in names:
-        if name not in entry and name in ("code", "claim", "kind", "column", "limit"):
-            raise InputError(f"{label}: expected a {name}, found none")
-    for name, value in entry.items():
-        if name not in names:
-            raise InputError(f"{label}: expected keys {', '.join(names)}; got {name!r}")
-        if not isinstance(value, _TYPES[str(names[name].type)]):
-            raise InputError(
-                f"{label}: {name}: expected {names[name].type}, got {value!r}"
-            )
-    check = Check(**entry)
-    if check.kind not in KINDS:
         raise InputError(
-            f"{label}: kind: expected one of {', '.join(KINDS)}; got {check.kind!r}"
+            f"{label}: window: expected [first, last], got {brief(window)}"
         )
+    declared = Check.__dataclass_fields__
+    keys = [name for name in declared if name not in ("first", "last")]
+    for name in entry:
+        if name not in keys:
+            expected = ", ".join([*keys, "window"])
+            raise InputError(f"{label}: expected keys {expected}; got {brief(name)}")
+    for name in keys:
+        if name not in entry and declared[name].default is MISSING:
+            raise InputError(f"{label}: expected a {name}, found none")
+    entry["first"], entry["last"] = window
+    for name, value in entry.items():
+        _check_type(f"{label}: {name}", value, str(declared[name].type))
+    check = Check(**entry)
+    _check_values(label, check)
     return check
 
+
+def brief(value: Any) -> str:
+    """What was found, short enough for one line, whatever a file made of it."""
+    if isinstance(value, str) and value.isprintable() and 0 < len(value) < 40:
+        return value
+    return "nothing" if value is None else _BRIEF.repr(value)
+
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel = 2
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -110,6 +124,30 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (int, float),
     "bool": (bool,),
 }
+
+
+def _check_type(label: str, value: Any, expected: str) -> None:
+    wrong = isinstance(value, bool) and expected != "bool"
+    if wrong or not isinstance(value, _TYPES[expected]):
+        raise InputError(f"{label}: expected {expected}, got {_BRIEF.repr(value)}")
+
+
+def _check_values(label: str, check: Check) -> None:
+    """Refuse what has the right type and cannot be meant."""
+    last = check.last
+    allowed = (
+        ("code", bool(check.code.strip()), "text"),
+        ("kind", check.kind in KINDS, f"one of {', '.join(KINDS)}"),
+        ("window", check.first >= 0, "a first step of 0 or more"),
+        ("window", last is None or last >= check.first, "first <= last"),
+        ("limit", math.isfinite(check.limit), "a finite number"),
+        ("relative_tolerance", 0 <= check.relative_tolerance < 1, "0 or more, below 1"),
+        ("by_setting", check.by_setting in (None, *SETTINGS), "clip, or nothing"),
+    )
+    for name, good, expected in allowed:
+        if not good:
+            found = [check.first, last] if name == "window" else getattr(check, name)
+            raise InputError(f"{label}: {name}: expected {expected}; got {found!r}")
 
 
 def evaluate(
@@ -126,37 +164,53 @@ def evaluate(
         InputError: the run has no such column.
     """
     end = len(run) - 1 if check.last is None else check.last
-    if len(run) <= end or end < check.first:
-        reason = f"the record ends at step {len(run) - 1}, the window at {end}"
-        return Outcome("inconclusive", reason=reason)
+    if len(run) <= max(end, check.first):
+        return _inconclusive(
+            f"the record ends at step {len(run) - 1}, the window is "
+            f"[{check.first}, {'the end' if check.last is None else end}]"
+        )
     window = slice(check.first, end + 1)
-    values = run.scalar(check.column)
-    if check.kind == "ema_gap_to_baseline":
-        if baseline is None or len(baseline) <= end:
-            reason = f"no baseline that reaches step {end}"
-            return Outcome("inconclusive", reason=reason)
-        other = ema(baseline.scalar(check.column)[: end + 1])
-        values = np.abs(ema(values[: end + 1]) - other)
-    values = values[window]
-    return _judge(check, run, values)
+    values, measured = run.scalar(check.column), run.measured(check.column)[window]
+    if not measured.any():
+        return _inconclusive(f"{check.column} was not measured in the window")
+    if check.kind not in COMPARING:
+        return _judge(check, run, np.flatnonzero(measured) + check.first, values)
+    if not measured.all():
+        return _inconclusive(f"{check.column} was not measured at every step")
+    if baseline is None or len(baseline) <= end:
+        return _inconclusive(f"no baseline that reaches step {end}")
+    if baseline.folder == run.folder:
+        return _inconclusive("the run is the baseline itself")
+    other = ema(baseline.scalar(check.column)[: end + 1])
+    gap = np.abs(ema(values[: end + 1]) - other)
+    return _judge(check, run, np.arange(check.first, end + 1), gap)
 
 
-def _judge(check: Check, run: RunHistory, values: np.ndarray) -> Outcome:
+def _inconclusive(reason: str) -> Outcome:
+    return Outcome("inconclusive", reason=reason)
+
+
+def _judge(
+    check: Check, run: RunHistory, steps: np.ndarray, values: np.ndarray
+) -> Outcome:
+    """The largest of the values at these steps, or the first that is not finite."""
+    values = values[steps]
     finite = np.isfinite(values)
     place = int(np.argmax(values)) if finite.all() else int(np.argmin(finite))
-    observed, step = float(values[place]), check.first + place
-    limit = check.limit * (1 + check.relative_tolerance)
+    observed, step = float(values[place]), int(steps[place])
+    limit = check.limit + abs(check.limit) * check.relative_tolerance
     met = observed < limit if check.strict else observed <= limit
     passed = math.isfinite(observed) and met
-    return Outcome(
-        "passed" if passed else "failed", observed, step, _setting(check, run, passed)
-    )
+    reason = _setting(check, run, passed)
+    return Outcome("passed" if passed else "failed", observed, step, reason)
 
 
 def _setting(check: Check, run: RunHistory, passed: bool) -> str:
     """What the answer owes to the run's setting and not to its behaviour."""
     if check.by_setting is None:
         return ""
+    if check.by_setting in run.facts.unknown:
+        return f"{check.by_setting} is not known of this run"
     value = getattr(run.facts, check.by_setting)
     label = f"{check.by_setting} {'null' if value is None else value}"
     if value is not None and value <= check.limit:

@@ -12,6 +12,7 @@ import typer
 
 from minigpt.records import InputError
 from runners.console import make_console
+from runners.signals import INTERRUPTS, exit_code, sigterm_raises
 
 EXIT_FAILED, EXIT_USAGE, EXIT_MISSING = 1, 2, 3
 
@@ -77,9 +78,23 @@ def train(context: typer.Context) -> None:
 @app.command(rich_help_panel="A researcher")
 def ui(root: Root = _DEFAULT_ROOT, uri: Uri = None, port: int = 5000) -> None:
     """Open the MLflow UI on 127.0.0.1."""
+    from runners.tracked import Place
     from runners.ui import serve
 
-    raise typer.Exit(serve(root, uri, port, _console))
+    raise typer.Exit(serve(Place(root, uri), port, _console))
+
+
+@app.command(rich_help_panel="A training engineer")
+def show(run: str, root: Root = _DEFAULT_ROOT, uri: Uri = None) -> None:
+    """A few lines about a run: status, steps, final loss, notes.
+
+    RUN is a run folder, a run name, an MLflow run id, a sweep id, or an experiment
+    of MLflow and a filter, "loss-autopsy: params.clip = '0.5'".
+    """
+    from runners.show import show as run_show
+    from runners.tracked import Place
+
+    raise typer.Exit(run_show(run, Place(root, uri), _console))
 
 
 @app.command(rich_help_panel="A CI job")
@@ -88,20 +103,28 @@ def verify(spec: str, root: Root = _DEFAULT_ROOT, uri: Uri = None) -> None:
 
     Exit codes: 0 passed, 1 failed, 2 bad spec, 3 runs missing or stale.
     """
-    from runners.references import Place
+    from runners.tracked import Place
     from runners.verify import MissingRuns
     from runners.verify import verify as run_verify
 
+    place = Place(root, uri)
     try:
-        code = run_verify(spec, Place(root, uri), _console)
-    except MissingRuns as error:
+        code = run_verify(spec, place, _console)
+    except (MissingRuns, OSError) as error:  # 1 would say that a check has failed
         _complain(error)
         code = EXIT_MISSING
     raise typer.Exit(code)
 
 
 def _complain(error: Exception) -> None:
-    typer.echo(f"autopsy: {error}", err=True)
+    typer.echo(f"autopsy: {_one_line(error)}", err=True)
+
+
+def _one_line(error: Exception) -> str:
+    if not isinstance(error, OSError) or error.strerror is None:
+        return " ".join(str(error).split())
+    what = f"{error.filename or 'the disk'!s:.500}"
+    return f"{what}: expected to read and write it, found: {error.strerror}"
 
 
 def main() -> None:
@@ -109,12 +132,13 @@ def main() -> None:
     # One thread in BLAS: its splitting of sums would change a record's last bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        app()
+        with sigterm_raises():
+            app()
     except InputError as error:
         _complain(error)
         sys.exit(EXIT_USAGE)
     except OSError as error:
         _complain(error)
         sys.exit(EXIT_FAILED)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except INTERRUPTS as interrupt:
+        sys.exit(exit_code(interrupt))

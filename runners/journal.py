@@ -16,20 +16,31 @@ class JournalWriter:
     """Gathers records and writes them in blocks, at most a second behind.
 
     A block is one ``write`` to an unbuffered file: what the call returned from
-    survives the death of the process.
+    survives the death of the process. No thread watches the time: only a step that
+    takes half a second longer than the one before it can make the disk later.
 
     Args:
         path: the file; must not exist yet.
         layout: the columns of the records.
+
+    Attributes:
+        rows: records in whole blocks on the disk.
+        last: the newest of them, None without one.
     """
 
     def __init__(self, path: Path, layout: RecordLayout) -> None:
-        self._layout = layout
+        self._path, self._layout = path, layout
         self._records: list[StepRecord] = []
         self._oldest = 0.0
         self._last = time.monotonic()
+        self.rows = 0
+        self.last: StepRecord | None = None
         self._file = path.open("xb", buffering=0)
-        self._write(encode_header(layout))
+        try:
+            self._write(encode_header(layout))
+        except OSError:
+            self._file.close()
+            raise
 
     def append(self, record: StepRecord) -> None:
         """Take one record.
@@ -49,10 +60,12 @@ class JournalWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was gathered as one block."""
+        """Write what was gathered as one block, or keep it for the next attempt."""
         if self._records:
-            records, self._records = self._records, []
-            self._write(encode_block(self._layout, records))
+            self._write(encode_block(self._layout, self._records))
+            self.rows += len(self._records)
+            self.last = self._records[-1]
+            self._records = []
 
     def close(self) -> None:
         """Write the rest and close the file, also when that write fails."""
@@ -67,7 +80,8 @@ class JournalWriter:
         try:
             while view:
                 view = view[self._file.write(view) :]
-        except OSError:
+        except OSError as error:
             self._file.truncate(start)
             self._file.seek(start)
-            raise
+            # The system does not say which file it was.
+            raise OSError(error.errno, error.strerror, str(self._path)) from error

@@ -14,20 +14,21 @@ from rich.table import Table
 from analysis.ema import ema
 from analysis.history import RunHistory, read_manifest
 from analysis.predictions import Scene, Verdict, judge
-from minigpt.records import TRAIN_LOSS
+from minigpt.records import TRAIN_LOSS, InputError
+from runners.closing import RunResult
 from runners.compose import compose_config
-from runners.config import RunConfig, config_hash, run_name
-from runners.execution import RunResult, execute
-from runners.folders import MLFLOW, run_folders
+from runners.config import RunConfig, config_hash
+from runners.execution import execute
+from runners.folders import read_link, run_folders
 from runners.manifest import code_hash
 from runners.override_errors import CONF_DIR
+from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
-from runners.references import Place
-from runners.tracker import Tracker
-from runners.train import report
-from runners.verify import compute, pull_runs, read_spec, table
-
-Runs = Sequence[Sequence[str]]
+from runners.report import report_runs, say
+from runners.spec import read_spec
+from runners.tracked import Place, find
+from runners.tracker import Shipped, Tracker
+from runners.verify import compute, pull_runs, table
 
 
 def lab(root: Path, console: Console) -> int:
@@ -36,59 +37,75 @@ def lab(root: Path, console: Console) -> int:
     Returns:
         0, also where a check failed: that is a finding. 1 if a run could not be
         completed in MLflow.
+
+    Raises:
+        OSError: the root cannot be written.
     """
-    plan = yaml.safe_load((CONF_DIR / "lab.yaml").read_text())
-    configs = [
-        compose_config([*overrides, f"paths.root={root}"]) for overrides in plan["runs"]
-    ]
+    plan = yaml.safe_load((CONF_DIR / "lab.yaml").read_text("utf-8"))
+    place = f"paths.root={quoted_value(str(root))}"
+    configs = [compose_config([*overrides, place]) for overrides in plan["runs"]]
     if not _train(configs, root, console):
         return 1
     place = Place(root)
-    spec = read_spec(plan["verification"])
-    console.print(table(spec, compute(spec, place)))
+    console.print(table(compute(read_spec(plan["verification"]), place)))
     console.print(_predictions(plan["predictions"], place))
-    console.print(_published_ema(plan["published_ema"], place), highlight=False)
+    say(console, _published_ema(plan["published_ema"], place))
     return 0
 
 
 def _train(configs: Sequence[RunConfig], root: Path, console: Console) -> bool:
     """Train the runs that are not there yet; whether all are complete in MLflow."""
-    present = {_identity(read_manifest(f)): f for f in _finished(root)}
-    todo, untracked = [], []
-    for config in configs:
-        folder = present.get((config_hash(config), code_hash()))
-        if folder is None:
-            todo.append(config)
-            continue
-        console.print(
-            f"{run_name(config)}: reused {folder} (finished, same config and code)",
-            highlight=False,
-            soft_wrap=True,
-        )
-        if not (folder / MLFLOW).is_file():
-            untracked.append(folder)
+    present = _finished(root)
+    reused = [present[key] for key in map(_identity, configs) if key in present]
+    todo = [config for config in configs if _identity(config) not in present]
+    for folder in reused:
+        say(console, f"{folder}: reused (finished, same config and code)")
+    untracked = [folder for folder in reused if not _complete(folder, root)]
     if not (todo or untracked):
         return True
     tracker = Tracker(configs[0].tracking, root)
     for folder in untracked:
         tracker.follow(folder)
     results: list[RunResult] = []
+    shipped: list[Shipped] = []
     try:
         with TrainingProgress(console, len(todo)) as progress:
-            results = [execute(config, tracker, progress.on_step) for config in todo]
+            for config in todo:
+                execute(config, tracker, progress.on_step, on_end=results.append)
     finally:
         shipped = tracker.close()
-    report(console, results, shipped)
+        report_runs(console, results, shipped)
     return not any(answer.problem for answer in shipped)
 
 
-def _finished(root: Path) -> list[Path]:
-    folders = run_folders(root)
-    return [f for f in folders if read_manifest(f)["status"] == "finished"]
+def _identity(config: RunConfig) -> tuple[str, str]:
+    return config_hash(config), code_hash()
 
 
-def _identity(manifest: dict[str, Any]) -> tuple[str, str]:
-    return manifest["config_hash"], manifest["code_hash"]
+def _finished(root: Path) -> dict[tuple[str, str], Path]:
+    """Hashes of config and code -> the finished run folder that has them."""
+    found = {}
+    for folder in run_folders(root):
+        try:
+            manifest = read_manifest(folder)
+        except InputError:
+            continue  # a foreign or damaged folder is no run to use again
+        if manifest.get("status") == "finished" and manifest.get("record"):
+            key = manifest.get("config_hash"), manifest.get("code_hash")
+            found[key] = folder
+    return found
+
+
+def _complete(folder: Path, root: Path) -> bool:
+    """Whether the run's curves and artifacts are in the store of the root."""
+    try:
+        link = read_link(folder)
+        if not (link and link.get("complete")):
+            return False
+        run = find(link["run_id"], Place(root))
+    except InputError:
+        return False
+    return run.info.lifecycle_stage == "active"
 
 
 def _predictions(plan: dict[str, Any], place: Place) -> Table:

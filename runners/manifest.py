@@ -6,24 +6,20 @@ It is written before step 0 and completed when the run closes.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import subprocess
-from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from analysis.history import MANIFEST
 from analysis.rule import RuleParameters
-from minigpt.atomic import write_atomically
 from minigpt.corpus import split_hashes
 from minigpt.tokenizer import TOKENIZER_PATH
 from minigpt.training import Session
 from runners.config import RunConfig, config_hash, to_plain
-from runners.folders import VOCABULARY, owner
+from runners.folders import VOCABULARY, iso_time, owner
 from runners.settings import redacted
 
 SCHEMA_VERSION = 1
@@ -48,7 +44,7 @@ def open_manifest(
         "experiment": config.experiment,
         "sweep": sweep,
         "status": "running",
-        "started_at": now(),
+        "started_at": iso_time(),
         "ended_at": None,
         "error": None,
         "owner": owner(),
@@ -97,21 +93,6 @@ def public_config(config: RunConfig) -> dict[str, Any]:
     if plain["tracking"]["uri"]:
         plain["tracking"]["uri"] = redacted(plain["tracking"]["uri"])
     return plain
-
-
-def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Replace the folder's manifest; a reader sees the old one or the new one.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    text = json.dumps(manifest, indent=1, ensure_ascii=False)
-    write_atomically(folder / MANIFEST, text.encode())
-
-
-def now() -> str:
-    """The time in UTC, ISO 8601 with milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @cache

@@ -8,18 +8,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from analysis.history import MANIFEST, PARQUET
+from analysis.history import JOURNAL, MANIFEST, PARQUET
 from minigpt.atomic import write_atomically
 from runners.curves import Point
-from runners.folders import CONFIG, MLFLOW, VOCABULARY
+from runners.folders import CONFIG, MLFLOW, VOCABULARY, read_link
 
 BATCH = 1000  # metrics a request, MLflow's own limit
+MAX_TAG = 5000  # characters of an error; MLflow takes 8000
 PARENT_TAG = "mlflow.parentRunId"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
-_ARTIFACTS = (MANIFEST, CONFIG, VOCABULARY, PARQUET)
+_ARTIFACTS = (MANIFEST, CONFIG, VOCABULARY)
 
 
 class MlflowRun:
@@ -43,30 +45,38 @@ class MlflowRun:
         manifest: dict[str, Any],
         parent: str | None = None,
     ) -> None:
-        self._client = client
-        self._folder = folder
-        link = folder / MLFLOW
-        if link.is_file():
-            self.run_id = json.loads(link.read_bytes())["run_id"]
-            return
+        self._client, self._folder = client, folder
         tags = run_tags(manifest)
         if parent:
             tags[PARENT_TAG] = parent
-        run = client.create_run(
-            experiment_id,
-            start_time=milliseconds(manifest["started_at"]),
-            tags=tags,
-            run_name=manifest["name"],
-        )
-        self.run_id = run.info.run_id
-        document = {
-            "run_id": self.run_id,
-            "experiment_id": experiment_id,
-            "tracking_uri": uri,
-        }
-        write_atomically(link, json.dumps(document, indent=1).encode())
+        self._link = read_link(folder)
+        if self._link is None or not self._exists(self._link["run_id"]):
+            run = client.create_run(
+                experiment_id,
+                start_time=milliseconds(manifest["started_at"]),
+                tags=tags,
+                run_name=manifest["name"],
+            )
+            self._link = {"run_id": run.info.run_id, "experiment_id": experiment_id}
+            self._write_link(tracking_uri=uri, complete=False)
+        self.run_id: str = self._link["run_id"]
         params = [Param(key, value) for key, value in run_params(manifest["config"])]
         client.log_batch(self.run_id, params=params)
+
+    def _exists(self, run_id: str) -> bool:
+        """Whether the store has the run; another store, or a new one, has not."""
+        try:
+            run = self._client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return False
+            raise
+        return run.info.lifecycle_stage == LifecycleStage.ACTIVE
+
+    def _write_link(self, **facts: Any) -> None:
+        self._link |= facts
+        text = json.dumps(self._link, indent=1)
+        write_atomically(self._folder / MLFLOW, text.encode())
 
     def log(self, points: Sequence[Point]) -> int:
         """Ship points; a point shipped before is not doubled. Returns metrics sent."""
@@ -81,20 +91,29 @@ class MlflowRun:
 
     def close(self, manifest: dict[str, Any], status: str) -> None:
         """Upload the artifacts and end the run with the folder's own end time."""
-        for name in _ARTIFACTS:
+        record = manifest["record"]
+        for name in (*_ARTIFACTS, PARQUET if record else JOURNAL):
             if (self._folder / name).is_file():
                 self._client.log_artifact(self.run_id, str(self._folder / name))
-        record = manifest.get("record") or {}
-        tags = [RunTag("status", status)]
+        tags = {"status": status}
         if record:
-            tags.append(RunTag("record_sha256", record["sha256"]))
-        if manifest["error"]:
-            tags.append(RunTag("error", manifest["error"][:5000]))
-        self._client.log_batch(self.run_id, tags=tags)
+            tags["record_sha256"] = record["sha256"]
         ended = manifest["ended_at"]
-        self._client.set_terminated(
-            self.run_id, _STATUS[status], milliseconds(ended) if ended else None
-        )
+        self._end(tags, manifest["error"], _STATUS[status], ended)
+        self._write_link(complete=True)
+
+    def abandon(self, reason: str) -> None:
+        """End the run as failed: its folder cannot be read."""
+        self._end({"status": "failed"}, reason, "FAILED", None)
+
+    def _end(
+        self, tags: dict[str, str], error: str | None, status: str, ended: str | None
+    ) -> None:
+        if error:
+            tags["error"] = error[:MAX_TAG]
+        self._client.log_batch(self.run_id, tags=[RunTag(*one) for one in tags.items()])
+        moment = milliseconds(ended) if ended else None
+        self._client.set_terminated(self.run_id, status, moment)
 
 
 def milliseconds(moment: str) -> int:

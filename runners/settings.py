@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from minigpt.records import InputError
 
+SQLITE = "sqlite:///"
 _NO_FILE_STORE = (
     "MLflow 3.13 and newer refuses a folder as its store; use "
     "sqlite:///mlflow.db, and `mlflow migrate-filestore` to move old runs"
@@ -14,6 +16,10 @@ _NO_FILE_STORE = (
 _ADDRESS = re.compile(
     r"(?:sqlite:///|https?://|(?:postgresql|mysql)(?:\+\w+)?://).+", re.DOTALL
 )
+
+
+class StoreError(InputError):
+    """The MLflow store cannot be reached or opened."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +56,7 @@ class TrackingConfig:
         if not self.experiment.strip():
             raise InputError("tracking.experiment: expected a name, got an empty one")
         if self.uri is not None:
-            _check_uri(self.uri)
+            check_uri(self.uri)
 
 
 @dataclass(kw_only=True)
@@ -72,12 +78,32 @@ def redacted(uri: str) -> str:
     return f"{scheme}://***@{rest.rpartition('@')[2]}"
 
 
-def _check_uri(uri: str) -> None:
+def default_uri(root: Path) -> str:
+    """The SQLite file in the folder of all runs.
+
+    Raises:
+        InputError: the folder's name cannot be part of such an address.
+    """
+    path = root.resolve() / "mlflow.db"
+    if {"?", "%"} & set(str(path)):
+        raise InputError(
+            f"paths.root: expected a folder without ? and % in its path, got {root}; "
+            "an SQLite address cannot hold them"
+        )
+    return f"{SQLITE}{path}"
+
+
+def check_uri(uri: str, label: str = "tracking.uri") -> None:
+    """Refuse an address that MLflow would not take, or would take for a folder.
+
+    Raises:
+        InputError: what an address looks like; without the password in it.
+    """
     if uri.startswith("file:") or "://" not in uri:
-        raise InputError(f"tracking.uri: got {uri!r}; {_NO_FILE_STORE}")
+        raise InputError(f"{label}: got {uri!r}; {_NO_FILE_STORE}")
     if not _ADDRESS.fullmatch(uri):
         scheme = uri.partition("://")[0]  # the rest may hold a password
         raise InputError(
-            "tracking.uri: expected sqlite:///<file>, http(s)://<server>, "
+            f"{label}: expected sqlite:///<file>, http(s)://<server>, "
             f"postgresql://... or mysql://...; got {scheme}://..."
         )

@@ -1,13 +1,16 @@
 """The MLflow store: made once under a lock, reached through one client.
 
-Only the shipper's process, ``references`` and ``ui`` come here; MLflow takes seconds
+Only the shipper's process, ``tracked`` and ``ui`` come here; MLflow takes seconds
 to import.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote
 
 # Before the import: no telemetry from a tool that runs unattended, no progress bars
 # in a pipe, and a server that is away may not hold a call for four minutes.
@@ -20,14 +23,9 @@ from filelock import FileLock
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from minigpt.records import InputError
+from runners.settings import SQLITE, StoreError, default_uri, redacted
 
-_SQLITE = "sqlite:///"
-
-
-def default_uri(root: Path) -> str:
-    """The SQLite file in the folder of all runs."""
-    return f"{_SQLITE}{root.resolve() / 'mlflow.db'}"
+__all__ = ["default_uri", "ensure_experiment", "first_line", "open_store"]
 
 
 def open_store(uri: str) -> MlflowClient:
@@ -37,19 +35,20 @@ def open_store(uri: str) -> MlflowClient:
     once, and all but one die of it.
 
     Raises:
-        InputError: the store cannot be reached or opened.
+        StoreError: the store cannot be reached or opened.
     """
     try:
-        if not uri.startswith(_SQLITE):
+        if not uri.startswith(SQLITE):
             return _connect(uri)
-        path = Path(uri.removeprefix(_SQLITE))
+        path = _sqlite_path(uri)
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(path.name + ".lock")):
+            _look_into(path)
             return _connect(uri)
-    except (MlflowException, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"tracking store: expected one that opens, found: {reason}"
+    except Exception as error:
+        raise StoreError(
+            f"MLflow store {redacted(uri)}: expected one that opens, found: "
+            f"{first_line(error).replace(uri, redacted(uri))}"
         ) from error
 
 
@@ -59,15 +58,31 @@ def _connect(uri: str) -> MlflowClient:
     return client
 
 
+def _sqlite_path(uri: str) -> Path:
+    return Path(unquote(uri.removeprefix(SQLITE).partition("?")[0]))
+
+
+def _look_into(path: Path) -> None:
+    """Let SQLite say at once what MLflow would try for minutes before it says so."""
+    with closing(sqlite3.connect(path, timeout=20)) as database:
+        database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, or its type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
     """The id of an experiment, made if missing; safe among several processes."""
     found = client.get_experiment_by_name(name)
     if found is not None:
         return found.experiment_id
     location = None
-    if uri.startswith(_SQLITE):
+    if uri.startswith(SQLITE):
         # MLflow's default would be a folder in whatever the working folder is.
-        folder = Path(uri.removeprefix(_SQLITE)).parent / "mlartifacts"
+        folder = _sqlite_path(uri).parent / "mlartifacts"
         location = folder.resolve().as_uri()
     try:
         return client.create_experiment(name, artifact_location=location)

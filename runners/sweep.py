@@ -13,9 +13,12 @@ from pathlib import Path
 from rich.console import Console
 
 from minigpt.atomic import write_atomically
+from runners.closing import RunResult, describe
 from runners.config import RunConfig, run_name
-from runners.execution import RunResult, Terminated
-from runners.folders import SWEEP_FILE, SWEEPS
+from runners.folders import SWEEP_FILE, SWEEPS, make_root
+from runners.report import say
+from runners.settings import redacted
+from runners.signals import INTERRUPTS
 
 
 @dataclass
@@ -43,10 +46,12 @@ class Sweep:
         folder: where Hydra and this class write about the sweep.
         title: the overrides, for people.
         jobs: one entry a job.
+        problem: what could not be written about the sweep, if anything.
     """
 
     def __init__(self, folder: Path, title: str, jobs: list[Job]) -> None:
         self.id, self.folder, self.title, self.jobs = folder.name, folder, title, jobs
+        self.problem: str | None = None
         self._next = 0
         self._save()
 
@@ -57,8 +62,10 @@ class Sweep:
         """Make the sweep's folder.
 
         Raises:
+            InputError: the root is a file.
             OSError: the root cannot be written.
         """
+        make_root(root)
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         number = 1
         while True:
@@ -70,29 +77,34 @@ class Sweep:
                 number += 1
             else:
                 break
-        return cls(folder, " ".join(overrides), [Job(run_name(c)) for c in configs])
+        title = " ".join(redacted(override) for override in overrides)
+        return cls(folder, title, [Job(run_name(config)) for config in configs])
 
     @contextmanager
-    def job(self, config: RunConfig) -> Iterator[None]:
+    def job(self) -> Iterator[None]:
         """Around one job: an error is kept with its traceback, a signal goes on."""
+        if self._next == 0:
+            # Hydra's copy of the command line may hold the password of a store.
+            (self.folder / "multirun.yaml").unlink(missing_ok=True)
         job = self.jobs[self._next]
         self._next += 1
         job.status = "running"
         self._save()
         try:
             yield
-        except (KeyboardInterrupt, Terminated):
-            job.status = "killed"
+        except INTERRUPTS:
+            if job.status == "running":
+                job.status = "killed"
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit of a job too
             # Hydra would stop the sweep at a SystemExit, with its code, even at 0.
-            job.status, job.error = "failed", f"{type(error).__name__}: {error}"
-            log = self.folder / f"{self._next - 1:04d}-{job.name}.log"
-            log.write_text(traceback.format_exc())
+            job.status, job.error = "failed", describe(error)
+            log = f"{self._next - 1:04d}-{job.name}.log"
+            self._write(log, traceback.format_exc())
         finally:
             self._save()
 
-    def finished(self, result: RunResult) -> None:
+    def ended(self, result: RunResult) -> None:
         """The present job has left this result."""
         job = self.jobs[self._next - 1]
         job.folder, job.status = result.folder.name, result.status
@@ -112,13 +124,12 @@ class Sweep:
     def report(self, console: Console) -> None:
         """What became of the jobs, in as few lines as say it."""
         done = len(self.jobs) - len(self.failures)
-        console.print(
-            f"sweep {self.id}: {done} of {len(self.jobs)} runs finished",
-            highlight=False,
-        )
+        say(console, f"sweep {self.id}: {done} of {len(self.jobs)} runs finished")
         for job in self.failures:
-            why = f": {job.error}" if job.error else ""
-            console.print(f"  {job.name}: {job.status}{why}", markup=False)
+            why = f": {' '.join(job.error.split())}" if job.error else ""
+            say(console, f"  {job.folder or job.name}: {job.status}{why}")
+        if self.problem:
+            say(console, f"  not written: {self.problem}")
 
     def _save(self) -> None:
         document = {
@@ -126,5 +137,11 @@ class Sweep:
             "title": self.title,
             "jobs": [asdict(job) for job in self.jobs],
         }
-        text = json.dumps(document, indent=1)
-        write_atomically(self.folder / SWEEP_FILE, text.encode())
+        self._write(SWEEP_FILE, json.dumps(document, indent=1))
+
+    def _write(self, name: str, text: str) -> None:
+        """Keep a file about the sweep; without room for it the jobs go on."""
+        try:
+            write_atomically(self.folder / name, text.encode())
+        except OSError as error:
+            self.problem = f"{self.folder / name}: {error.strerror}"

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runners.settings import TrackingConfig
+from runners.folders import make_root
+from runners.settings import TrackingConfig, default_uri
+
+# -P: packages of the working folder must not stand in for ours
+COMMAND = (sys.executable, "-P", "-m", "runners.shipper")
 
 
 @dataclass(frozen=True)
@@ -17,10 +22,10 @@ class Shipped:
     """What became of one run in MLflow.
 
     Attributes:
-        folder: the run folder; None if the store itself could not be used.
-        run_id: the MLflow run, if there is one.
+        folder: the run folder; None if it is about the store or a sweep's parent.
+        run_id: the MLflow run, if it is complete.
         points: steps whose values were shipped.
-        problem: why the run is not complete in MLflow, or None.
+        problem: why it is not complete in MLflow, or None.
     """
 
     folder: Path | None
@@ -38,28 +43,37 @@ class Tracker:
     Args:
         config: where the curves go; its uri may be None for the default file.
         root: the folder of all runs.
+
+    Raises:
+        InputError: the root is a file, or its name cannot be part of an address.
+        OSError: the root cannot be written.
     """
 
     def __init__(self, config: TrackingConfig, root: Path) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._log = root / ".shipper.log"
+        self._folders: list[Path] = []
+        self._lines: list[str] = []
         if config.kind == "none":
             return
-        root.mkdir(parents=True, exist_ok=True)
-        uri = config.uri or f"sqlite:///{root.resolve() / 'mlflow.db'}"
+        uri = config.uri or default_uri(root)
+        make_root(root)
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "runners.shipper"],
+            self._process = subprocess.Popen(  # noqa: S603 - this project's module
+                COMMAND,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,
             )
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
         self._send({"uri": uri, "experiment": config.experiment})
 
     def follow(self, folder: Path) -> None:
         """Track a run folder whose manifest is written."""
+        self._folders.append(folder.resolve())
         self._send({"folder": str(folder.resolve())})
 
     def begin_sweep(self, sweep: str, name: str) -> None:
@@ -71,27 +85,34 @@ class Tracker:
         self._send({"sweep": sweep, "status": status})
 
     def close(self) -> list[Shipped]:
-        """Wait until the shipper is done; what became of each run."""
+        """Wait until the shipper is done; what became of each run.
+
+        Raises:
+            KeyboardInterrupt, Terminated: while waiting; the shipper goes on.
+        """
         if self._process is None:
             return []
-        output = self._finish(self._process)
-        answers = [Shipped(**_paths(json.loads(line))) for line in output.splitlines()]
-        if self._process.returncode and not any(a.problem for a in answers):
-            reason = f"the shipper ended with {self._process.returncode}: {self._log}"
-            answers.append(Shipped(None, problem=reason))
-        return answers
-
-    def _finish(self, process: subprocess.Popen[str]) -> str:
-        assert process.stdin
-        assert process.stdout
+        assert self._process.stdin
         try:
-            process.stdin.close()
+            self._process.stdin.close()
         except BrokenPipeError:
             pass  # it is gone already; its exit code below says so
-        with process.stdout as stdout:
-            output = stdout.read()
-        process.wait()
-        return output
+        self._reading.join()
+        code = self._process.wait()
+        answers = [_shipped(line) for line in self._lines]
+        if any(answer.folder is None for answer in answers) or not code:
+            return answers
+        reason = f"the shipper ended with {code}, see {self._log}"
+        done = {answer.folder for answer in answers}
+        lost = [folder for folder in self._folders if folder not in done] or [None]
+        return answers + [Shipped(folder, problem=reason) for folder in lost]
+
+    def _read(self) -> None:
+        assert self._process
+        assert self._process.stdout
+        with self._process.stdout as stdout:
+            # A killed shipper may leave a line without its end.
+            self._lines += [line for line in stdout if line.endswith("\n")]
 
     def _send(self, message: dict[str, Any]) -> None:
         if self._process is None:
@@ -104,6 +125,7 @@ class Tracker:
             pass  # training goes on; close() reports the shipper's end
 
 
-def _paths(answer: dict[str, Any]) -> dict[str, Any]:
+def _shipped(line: str) -> Shipped:
+    answer = json.loads(line)
     folder = answer["folder"]
-    return answer | {"folder": None if folder is None else Path(folder)}
+    return Shipped(**answer | {"folder": None if folder is None else Path(folder)})

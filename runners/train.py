@@ -3,51 +3,30 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import hydra
-from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
 from minigpt.records import InputError
-from runners.compose import CONFIG_NAME, VERSION_BASE, compose_config, expand_sweep
+from runners.closing import RunResult
+from runners.compose import compose_config, expand_sweep
 from runners.config import RunConfig
-from runners.execution import RunResult, Terminated, execute
-from runners.override_errors import CONF_DIR
+from runners.execution import check, execute
+from runners.hydra_call import call_hydra, only_shows, parse_arguments
 from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
+from runners.report import report_runs
 from runners.schema import from_hydra
+from runners.signals import INTERRUPTS, exit_code
 from runners.sweep import Sweep
 from runners.tracker import Shipped, Tracker
 
-_INTERRUPTS = {KeyboardInterrupt: 130, Terminated: 143}
-
-
-@dataclass
-class _Command:
-    """What one ``autopsy train`` command has done so far."""
-
-    tracker: Tracker
-    progress: TrainingProgress
-    sweep: Sweep | None
-    results: list[RunResult] = field(default_factory=list)
-
-    def job(self, cfg: DictConfig) -> None:
-        """One job of Hydra's; a failure is kept for the end and stops no other."""
-        config = from_hydra(cfg)
-        sweep = self.sweep
-        if sweep is None:
-            result = execute(config, self.tracker, self.progress.on_step)
-            self.results.append(result)
-            return
-        with sweep.job(config):
-            result = execute(config, self.tracker, self.progress.on_step, sweep.id)
-            self.results.append(result)
-            sweep.finished(result)
+_LEFT_ALONE = Shipped(None, problem="not waited for; the shipper goes on by itself")
 
 
 def train(arguments: Sequence[str], console: Console) -> int:
@@ -59,93 +38,120 @@ def train(arguments: Sequence[str], console: Console) -> int:
 
     Raises:
         InputError: a mistake in the arguments; nothing was made.
+        OSError: the folder of the runs cannot be written.
     """
-    parsed = get_args_parser().parse_args(list(arguments))
-    for option in ("config_name", "config_path"):
-        if getattr(parsed, option):
-            raise InputError(
-                f"--{option.replace('_', '-')}: expected choices from conf/, and a "
-                "folder of your own with --config-dir"
-            )
-    if any((parsed.help, parsed.hydra_help, parsed.cfg, parsed.info)):
-        _call_hydra(arguments, lambda cfg: None)
+    arguments = _with_root(arguments)
+    parsed = parse_arguments(arguments)
+    if only_shows(parsed):
+        if parsed.cfg or parsed.info:
+            compose_config(parsed.overrides, parsed.config_dir)
+        call_hydra(arguments)
         return 0
     multirun = parsed.multirun or "hydra.mode=MULTIRUN" in parsed.overrides
     configs = _validate(parsed.overrides, multirun, parsed.config_dir)
     root = Path(configs[0].paths.root)
     sweep = Sweep.create(root, parsed.overrides, configs) if multirun else None
+    if sweep:
+        folder = quoted_value(str(sweep.folder))
+        arguments = [*arguments, f"hydra.sweep.dir={folder}"]
     tracker = Tracker(configs[0].tracking, root)
-    code = 0
     with TrainingProgress(console, len(configs)) as progress:
         command = _Command(tracker, progress, sweep)
-        if sweep:
-            tracker.begin_sweep(sweep.id, sweep.title)
-            arguments = [
-                *arguments,
-                f"hydra.sweep.dir={quoted_value(str(sweep.folder))}",
-            ]
-        try:
-            _call_hydra(arguments, command.job)
-        except tuple(_INTERRUPTS) as signal_:
-            code = _INTERRUPTS[type(signal_)]
-        finally:
-            if sweep:
-                tracker.end_sweep(sweep.id, sweep.close(code))
-            shipped = tracker.close()
-    report(console, command.results, shipped)
+        code = command.run(arguments)
+    report_runs(console, command.results, command.shipped)
     if sweep:
         sweep.report(console)
-        code = code or (1 if sweep.failures else 0)
-    return code or (1 if any(answer.problem for answer in shipped) else 0)
+    if command.error:
+        raise command.error
+    return code
+
+
+@dataclass
+class _Command:
+    """What one ``autopsy train`` command has done so far.
+
+    Attributes:
+        results: one a run, however it ended.
+        shipped: what became of them in MLflow.
+        error: what ended a single run. It is kept from Hydra, which would print a
+            line of its own about it, and raised again at the end.
+    """
+
+    tracker: Tracker
+    progress: TrainingProgress
+    sweep: Sweep | None
+    results: list[RunResult] = field(default_factory=list)
+    shipped: list[Shipped] = field(default_factory=list)
+    error: Exception | None = None
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Let Hydra run the jobs, then wait for the shipper; the exit code."""
+        code, sweep = 0, self.sweep
+        if sweep:
+            self.tracker.begin_sweep(sweep.id, sweep.title)
+        try:
+            call_hydra(arguments, self.job)
+        except INTERRUPTS as interrupt:
+            code = exit_code(interrupt)
+        finally:
+            if sweep:
+                self.tracker.end_sweep(sweep.id, sweep.close(code))
+            try:
+                self.shipped = self.tracker.close()
+            except INTERRUPTS as interrupt:
+                code = exit_code(interrupt)
+                self.shipped = [_LEFT_ALONE]
+        incomplete = any(answer.problem for answer in self.shipped)
+        return code or int(incomplete or bool(sweep and sweep.failures))
+
+    def job(self, cfg: DictConfig) -> None:
+        """One job of Hydra's; a failure is kept for the end and stops no other."""
+        if self.sweep:
+            with self.sweep.job():
+                self._execute(cfg)
+            return
+        try:
+            if HydraConfig.get().mode == RunMode.MULTIRUN:
+                raise InputError("hydra.mode: a grid named in a file is run with -m")
+            self._execute(cfg)
+        except SystemExit as error:
+            self.error = RuntimeError(f"a run called sys.exit({error.code!r})")
+        except Exception as error:  # noqa: BLE001 - raised again by ``train``
+            self.error = error
+
+    def _execute(self, cfg: DictConfig) -> None:
+        sweep = self.sweep
+        execute(
+            from_hydra(cfg),
+            self.tracker,
+            self.progress.on_step,
+            sweep.id if sweep else None,
+            self._ended,
+        )
+
+    def _ended(self, result: RunResult) -> None:
+        self.results.append(result)
+        if self.sweep:
+            self.sweep.ended(result)
+
+
+def _with_root(arguments: Sequence[str]) -> list[str]:
+    """The root of the environment, as for every other verb, unless one is given."""
+    root = os.environ.get("AUTOPSY_ROOT")
+    if not root or any(argument.startswith("paths.root=") for argument in arguments):
+        return list(arguments)
+    return [*arguments, f"paths.root={quoted_value(root)}"]
 
 
 def _validate(
     overrides: list[str], multirun: bool, config_dir: str | None
 ) -> list[RunConfig]:
     """Every job's config, before the first one trains."""
-    if not multirun:
-        return [compose_config(overrides, config_dir)]
-    jobs = expand_sweep(overrides, config_dir)
+    jobs = expand_sweep(overrides, config_dir) if multirun else [overrides]
     configs = [compose_config(job, config_dir) for job in jobs]
     for name in ("tracking", "paths"):
         if any(getattr(c, name) != getattr(configs[0], name) for c in configs):
             raise InputError(f"{name}: expected one choice for a whole sweep")
+    for config in configs:
+        check(config)
     return configs
-
-
-def _call_hydra(arguments: Sequence[str], task: object) -> None:
-    """``hydra.main`` around a task, raising what the task or Hydra raises."""
-    decorate = hydra.main(
-        config_path=str(CONF_DIR), config_name=CONFIG_NAME, version_base=VERSION_BASE
-    )
-    before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv = ["autopsy train", *arguments]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise, instead of printing and exiting
-    try:
-        decorate(task)()
-    finally:
-        sys.argv = before[0]
-        del os.environ["HYDRA_FULL_ERROR"]
-        if before[1] is not None:
-            os.environ["HYDRA_FULL_ERROR"] = before[1]
-
-
-def report(
-    console: Console, results: Sequence[RunResult], shipped: Sequence[Shipped]
-) -> None:
-    """One line a run: what was recorded, and its id in MLflow."""
-    answers = {answer.folder: answer for answer in shipped}
-    for result in results:
-        answer = answers.get(result.folder.resolve())
-        line = (
-            f"{result.folder}: {result.status}, {result.steps} steps, "
-            f"final loss {result.final_loss:.4f}"
-        )
-        if answer and answer.run_id:
-            line += f", MLflow run {answer.run_id} ({answer.points} points a curve)"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-    for answer in shipped:
-        if answer.problem:
-            what = answer.folder or "MLflow"
-            line = f"{what}: recorded, but not complete in MLflow: {answer.problem}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)

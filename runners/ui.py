@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
-from pathlib import Path
 
 from rich.console import Console
 
 from minigpt.records import InputError
-from runners.store import default_uri, open_store
+from runners.report import say
+from runners.signals import INTERRUPTS
+from runners.store import open_store
+from runners.tracked import Place, store_uri
+
+HOST = "127.0.0.1"
+STOP_SECONDS = 10.0
 
 
-def serve(root: Path, uri: str | None, port: int, console: Console) -> int:
+def serve(place: Place, port: int, console: Console) -> int:
     """Serve until Ctrl-C; the exit code of the server.
 
     Raises:
-        InputError: there is nothing to show yet.
+        InputError: there is nothing to show yet, or the port is not free.
+        Terminated: after the server was ended.
     """
-    if uri is None and not (root / "mlflow.db").is_file():
+    uri = store_uri(place)
+    if uri is None:
         raise InputError(
-            f"MLflow store: expected {root / 'mlflow.db'}, found none; train a run "
-            "first"
+            f"MLflow store: expected {place.root / 'mlflow.db'}, found none; train a "
+            "run first"
         )
-    uri = uri or default_uri(root)
+    _require_free(port)
     open_store(uri)
-    console.print(f"http://127.0.0.1:{port} (Ctrl-C ends it)", highlight=False)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    say(console, f"http://{HOST}:{port} (Ctrl-C ends it)")
+    # The address may hold a password, which a process list would show.
+    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    command += ["--host", HOST, "--port", str(port)]
+    server = subprocess.Popen(  # noqa: S603 - no shell; the port is a number
+        command, env=environment, start_new_session=True
+    )
     try:
-        return subprocess.run(command, check=False).returncode  # noqa: S603
+        return server.wait()
     except KeyboardInterrupt:
         return 0
+    finally:
+        _stop(server)
+
+
+def _require_free(port: int) -> None:
+    if not 1 <= port <= 65535:
+        raise InputError(f"--port: expected 1 to 65535, got {port}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise InputError(
+                f"--port: expected a free port of {HOST}, found {port}: "
+                f"{error.strerror}"
+            ) from error
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """End the server and what it started, also if somebody is impatient."""
+    server.terminate()
+    try:
+        server.wait(STOP_SECONDS)
+    except (subprocess.TimeoutExpired, *INTERRUPTS):
+        server.kill()
+        server.wait()

@@ -1,0 +1,86 @@
+"""Pulls the records out of a training session into journal and checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from analysis.history import JOURNAL
+from minigpt.checkpoint import CheckpointWriter
+from minigpt.records import TRAIN_LOSS, StepRecord
+from minigpt.training import Session
+from runners.config import RunConfig
+from runners.folders import CHECKPOINTS
+from runners.journal import JournalWriter
+
+OnStep = Callable[[str, int, int, float], None]  # folder's name, step, steps, loss
+
+
+class Recorder:
+    """One run's writers.
+
+    Args:
+        config: the choices.
+        session: what yields the records.
+        folder: the run folder.
+        on_step: called after each recorded step.
+
+    Attributes:
+        seconds: from before step 0 until the last record is in the journal.
+    """
+
+    def __init__(
+        self, config: RunConfig, session: Session, folder: Path, on_step: OnStep
+    ) -> None:
+        self._session, self._on_step, self._name = session, on_step, folder.name
+        self._total, self._every = config.steps, config.checkpoint.every
+        self._loss_at = session.layout.scalars.index(TRAIN_LOSS)
+        self._checkpoints = CheckpointWriter(folder / CHECKPOINTS, config.checkpoint)
+        self._journal = JournalWriter(folder / JOURNAL, session.layout)
+        self.seconds = float("nan")
+
+    @property
+    def rows(self) -> int:
+        """Steps in whole blocks of the journal."""
+        return self._journal.rows
+
+    @property
+    def loss(self) -> float:
+        """Raw loss of the last of them, NaN without one."""
+        last = self._journal.last
+        return float("nan") if last is None else float(last.scalars[self._loss_at])
+
+    def run(self) -> None:
+        """Take every record of the session.
+
+        Raises:
+            OSError: journal or checkpoint could not be written.
+        """
+        start = time.perf_counter()
+        for record in self._session.records():
+            self._take(record)
+        self._journal.flush()
+        self.seconds = time.perf_counter() - start
+
+    def _take(self, record: StepRecord) -> None:
+        self._journal.append(record)
+        if self._every and self._session.step % self._every == 0:
+            self._journal.flush()  # no checkpoint is ahead of the journal
+            self._checkpoints.offer(self._session)
+        loss = float(record.scalars[self._loss_at])
+        self._on_step(self._name, record.step, self._total, loss)
+
+    def close(self) -> None:
+        """Write the rest and close both, each also when the other fails.
+
+        Raises:
+            OSError: as ``run``.
+        """
+        try:
+            self._checkpoints.close()
+        finally:
+            # What a checkpoint that found no room has left may make room for records.
+            for leftover in self._checkpoints.folder.glob("*.tmp"):
+                leftover.unlink()
+            self._journal.close()

@@ -1,0 +1,96 @@
+"""``autopsy show``: a few plain lines about a run, or one line a run of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from analysis.history import RunHistory, load, read_manifest
+from minigpt.records import TRAIN_LOSS, InputError
+from runners.folders import current_status, read_link
+from runners.references import resolve
+from runners.report import say
+from runners.tracked import Place
+
+
+def show(reference: str, place: Place, console: Console) -> int:
+    """Print what there is to know at first sight.
+
+    Returns:
+        0; 1 if one of several runs cannot be read.
+
+    Raises:
+        InputError: a bad reference, or one run that cannot be read.
+    """
+    folders = resolve(reference, place)
+    if len(folders) == 1:
+        for label, value in _facts(folders[0]).items():
+            say(console, f"{label + ':':13}{value}")
+        return 0
+    code = 0
+    for folder in folders:
+        try:
+            facts = _facts(folder)
+        except InputError as error:
+            say(console, f"{folder.name}: {error}")
+            code = 1
+            continue
+        keys = ("status", "steps", "final loss", "folder")
+        say(console, f"{facts['name']}: " + ", ".join(f"{k} {facts[k]}" for k in keys))
+    return code
+
+
+def _facts(folder: Path) -> dict[str, str]:
+    """Label -> what to print of it.
+
+    Raises:
+        InputError: not a run folder, or its record cannot be read.
+    """
+    manifest, history = read_manifest(folder), load(folder)
+    facts = {
+        "name": history.name,
+        "folder": str(folder),
+        "status": _status(manifest),
+        "steps": _steps(manifest, history),
+        "final loss": _final_loss(history),
+        "config hash": _text(manifest.get("config_hash")),
+        "MLflow run": _mlflow(folder),
+    }
+    for number, note in enumerate(history.notes, 1):
+        facts[f"note {number}"] = _text(note)
+    return facts
+
+
+def _status(manifest: dict[str, Any]) -> str:
+    status, error = current_status(manifest), manifest.get("error")
+    return f"{status} ({_text(error)})" if error else status
+
+
+def _steps(manifest: dict[str, Any], history: RunHistory) -> str:
+    config = manifest.get("config")
+    planned = config.get("steps") if isinstance(config, dict) else None
+    known = isinstance(planned, int) and planned != len(history)
+    return f"{len(history)} of {planned}" if known else str(len(history))
+
+
+def _final_loss(history: RunHistory) -> str:
+    if not (len(history) and history.has(TRAIN_LOSS)):
+        return "none recorded"
+    return f"{history.scalar(TRAIN_LOSS)[-1]:.4f} nats/token"
+
+
+def _mlflow(folder: Path) -> str:
+    try:
+        link = read_link(folder)
+    except InputError as error:
+        return str(error)
+    if link is None:
+        return "not tracked"
+    return link["run_id"] + ("" if link.get("complete") else " (not complete there)")
+
+
+def _text(value: Any) -> str:
+    """One line of what may be anything."""
+    return " ".join(str(value).split())[:500] if value is not None else "unknown"
