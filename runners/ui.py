@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 from rich.console import Console
 
@@ -35,12 +37,10 @@ def serve(place: Place, port: int, console: Console) -> int:
     _require_free(port)
     open_store(uri)
     say(console, f"http://{HOST}:{port} (Ctrl-C ends it)")
-    # The address may hold a password, which a process list would show.
-    environment = os.environ | {"MLFLOW_BACKEND_STORE_URI": uri, "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", HOST, "--port", str(port)]
     server = subprocess.Popen(  # noqa: S603 - no shell; the port is a number
-        command, env=environment, start_new_session=True
+        command, env=_environment(uri), start_new_session=True
     )
     try:
         return server.wait()
@@ -48,6 +48,14 @@ def serve(place: Place, port: int, console: Console) -> int:
         return 0
     finally:
         _stop(server)
+
+
+def _environment(uri: str) -> dict[str, str]:
+    return os.environ | {
+        "MLFLOW_BACKEND_STORE_URI": uri,  # a process list would show its password
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight more processes, unused
+        "PYTHONSAFEPATH": "1",  # no package of the working folder stands in for MLflow
+    }
 
 
 def _require_free(port: int) -> None:
@@ -65,10 +73,12 @@ def _require_free(port: int) -> None:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
-    """End the server and what it started, also if somebody is impatient."""
-    server.terminate()
+    """End the server and all that it started, also if somebody is impatient."""
     try:
+        os.killpg(server.pid, signal.SIGTERM)
         server.wait(STOP_SECONDS)
-    except (subprocess.TimeoutExpired, *INTERRUPTS):
-        server.kill()
-        server.wait()
+    except (ProcessLookupError, subprocess.TimeoutExpired, *INTERRUPTS):
+        pass
+    with suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+    server.wait()

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 
 # As the command itself does, before numpy is imported: see runners/cli.py.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
+
+# A shell starts background jobs with SIGINT ignored, and so would be every process
+# that a test sends one to.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
