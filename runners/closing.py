@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ class RunResult:
         final_loss: raw loss of the last of them, NaN without one.
         training_seconds: from before step 0 until the last record is in the journal.
         error: why it did not finish.
+        violations: kind -> how often a rare token met itself in a stratified batch;
+            "unavoidable" or "heuristic_miss".
     """
 
     folder: Path
@@ -38,6 +40,7 @@ class RunResult:
     final_loss: float
     training_seconds: float
     error: str | None = None
+    violations: dict[str, int] = field(default_factory=dict)
 
 
 class Closing:
@@ -69,6 +72,8 @@ class Closing:
         if self.failure and status == "finished":
             status, error = "failed", describe(self.failure)
         self._manifest |= {"status": status, "error": error, "ended_at": iso_time()}
+        violations = self._recorder.violations
+        self._manifest["data"]["loader_violations"] = violations
         self._attempt(lambda: write_manifest(self.folder, self._manifest))
         if not self.failure:
             _drop_journal(self.folder, self._manifest)
@@ -76,7 +81,7 @@ class Closing:
             status, error = "failed", describe(self.failure)
         rows, loss = self._recorder.rows, self._recorder.loss
         seconds = self._recorder.seconds
-        return RunResult(self.folder, status, rows, loss, seconds, error)
+        return RunResult(self.folder, status, rows, loss, seconds, error, violations)
 
     def _attempt(self, action: Callable[[], None]) -> None:
         try:

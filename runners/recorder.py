@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,11 @@ class Recorder:
         """Raw loss of the last of them, NaN without one."""
         last = self._journal.last
         return float("nan") if last is None else float(last.scalars[self._loss_at])
+
+    @property
+    def violations(self) -> dict[str, int]:
+        """Rare tokens that met in a stratified batch all the same, by kind."""
+        return dict(Counter(v.kind for v in self._session.loader.violations))
 
     def run(self) -> None:
         """Take every record of the session.

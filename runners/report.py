@@ -39,6 +39,9 @@ def _line(result: RunResult, answer: Shipped | None) -> str:
     )
     if result.error:
         line += f" ({' '.join(result.error.split())})"
+    if result.violations:
+        kinds = (f"{n} x {kind}" for kind, n in sorted(result.violations.items()))
+        line += f", rare tokens twice in a batch: {', '.join(kinds)}"
     if answer and answer.run_id:
         line += f", MLflow run {answer.run_id} ({answer.points} points a curve)"
     return line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,7 +52,7 @@ def autopsy(capsys, monkeypatch, tmp_path) -> Callable[..., Answer]:
 
 @pytest.fixture
 def spawn(tmp_path):
-    """Starts the command in ``tmp_path``; what still runs at the end is killed."""
+    """Starts the command in ``tmp_path``; what still runs at the end is ended."""
     started = []
 
     def start(*arguments: object, **options) -> subprocess.Popen[str]:
@@ -61,18 +60,19 @@ def spawn(tmp_path):
             [AUTOPSY, *map(str, arguments)],
             cwd=tmp_path,
             text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            **options,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options,
         )
         started.append(process)
         return process
 
     yield start
     for process in started:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.terminate()  # first politely: it may have processes of its own
+    for process in started:
+        try:
+            process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 @pytest.fixture

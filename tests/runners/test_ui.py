@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import urllib.error
 import urllib.request
+from itertools import product
 
 import pytest
 
@@ -15,11 +16,27 @@ from tests.runners.commands import wait_for
 
 pytestmark = pytest.mark.slow
 
+INJECTIONS = ("none", "scale", "bad_batch", "v_corrupt")
+
 
 @pytest.fixture
 def port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
+
+
+@pytest.fixture
+def serve(spawn, port):
+    """The command, once its server answers; the port is the test's."""
+
+    def start(*arguments):
+        # Nobody reads what the server says, and a full pipe would stop it.
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        server = spawn("ui", "--port", port, *arguments, **quiet)
+        wait_for(lambda: health(f"127.0.0.1:{port}"), seconds=90)
+        return server
+
+    return start
 
 
 def health(address) -> str | None:
@@ -30,42 +47,14 @@ def health(address) -> str | None:
         return None
 
 
-def ask(address, path) -> str:
-    with urllib.request.urlopen(f"http://{address}/{path}", timeout=20) as answer:
-        return answer.read().decode()
-
-
 def own_address() -> str | None:
     """An address of this machine that others could reach."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))
+            probe.connect(("192.0.2.1", 9))  # sends nothing
         except OSError:
             return None
         return probe.getsockname()[0]
-
-
-def test_a_browser_finds_the_runs(spawn, shell, root, tmp_path, port, chromium):
-    answer = shell("train", "-m", "name=first-run,second-run", "steps=20", "seed=3,4")
-    assert answer.code == 0
-    server = spawn("ui", "--port", port, start_new_session=True)
-    local = f"127.0.0.1:{port}"
-    wait_for(lambda: health(local), seconds=90)
-    assert health(local) == "OK"
-    if address := own_address():
-        assert health(f"{address}:{port}") is None
-
-    query = "ajax-api/2.0/mlflow/experiments/get-by-name?experiment_name=loss-autopsy"
-    (experiment,) = re.findall(r'"experiment_id": "(\d+)"', ask(local, query))
-    page = browse(chromium, f"http://{local}/#/experiments/{experiment}/runs", tmp_path)
-    for name in ("first-run", "second-run", "first-run-2", "second-run-2"):
-        assert name in page
-
-    server.send_signal(signal.SIGINT)
-    assert server.wait(timeout=30) == 0
-    assert health(local) is None
-    with socket.create_server(("127.0.0.1", port)):
-        pass  # nothing is left that listens
 
 
 def browse(chromium, url, tmp_path) -> str:
@@ -73,31 +62,72 @@ def browse(chromium, url, tmp_path) -> str:
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
     options += ["--disable-background-networking", "--disable-component-update"]
     options += ["--disable-sync", "--window-size=1600,1200", "--dump-dom"]
-    options += [
-        "--virtual-time-budget=20000",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    done = subprocess.run(
-        [chromium, *options, url], capture_output=True, text=True, timeout=120
-    )
+    options += [f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [chromium, *options, "--virtual-time-budget=20000", url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     return done.stdout
 
 
-def test_sigterm_ends_the_server_too(spawn, root, port):
-    server = spawn("ui", "--port", port)
-    wait_for(lambda: health(f"127.0.0.1:{port}"), seconds=90)
-    server.terminate()
-    server.communicate(timeout=30)
-    assert server.returncode == 143
+def test_a_browser_finds_the_runs(serve, shell, root, tmp_path, port, chromium):
+    choices = [f"injection={','.join(INJECTIONS)}", "clip=0.5,1.0"]
+    choices += ["loader=random,stratified", "steps=2", "injection_step=1"]
+    assert shell("train", "name=alone", "steps=2").code == 0
+    assert shell("train", "-m", *choices).code == 0
+    serve()
+    with sqlite3.connect(root / "mlflow.db") as database:
+        query = "SELECT run_uuid, name, experiment_id FROM runs JOIN tags "
+        query += "USING (run_uuid) WHERE key = 'sweep_parent'"
+        ((parent, title, experiment),) = database.execute(query)
+    runs = f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs"
+
+    page = browse(chromium, runs, tmp_path)
+    assert ">alone<" in page
+    assert title in page  # MLflow folds the runs of a sweep under their parent
+
+    page = browse(chromium, f"{runs}/{parent}", tmp_path)
+    for injection, clip, loader in product(
+        INJECTIONS, ("0.5", "1.0"), ("random", "stratified")
+    ):
+        at = "" if injection == "none" else "-k1"
+        assert f">{injection}-clip{clip}-{loader}-s42{at}-n2<" in page
+
+
+def test_the_server_is_for_this_machine_only(serve, root, port):
+    serve()
+    assert health(f"127.0.0.1:{port}") == "OK"
+    if address := own_address():
+        assert health(f"{address}:{port}") is None
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)]
+)
+def test_a_signal_ends_the_server_and_all_it_started(serve, root, port, number, code):
+    server = serve()
+    started = processes_below(server.pid)
+    assert started
+    server.send_signal(number)
+    assert server.wait(timeout=30) == code
     assert health(f"127.0.0.1:{port}") is None
+    assert not [pid for pid in started if alive(pid)]
 
 
-def test_a_password_is_not_in_the_process_list(spawn, root, port):
-    uri = f"sqlite:///{root / 'mlflow.db'}?s3cret=1"
-    server = spawn("ui", "--port", port, "--uri", uri)
-    wait_for(lambda: health(f"127.0.0.1:{port}"), seconds=90)
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    others = [line for line in lines.splitlines() if " ui --port" not in line]
-    assert not [line for line in others if "s3cret" in line]
-    server.terminate()
-    server.communicate(timeout=30)
+def processes_below(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        children = [int(child) for child in file.read().split()]
+    return children + [below for child in children for below in processes_below(child)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_an_address_is_in_no_process_list(serve, root, port):
+    server = serve("--uri", f"sqlite:///{root / 'mlflow.db'}?s3cret=1")
+    for pid in processes_below(server.pid):
+        with open(f"/proc/{pid}/cmdline") as file:
+            assert "s3cret" not in file.read()
