@@ -24,10 +24,11 @@ from minigpt.records import PER_TENSOR, InputError
 MANIFEST = "manifest.json"
 PARQUET = "record.parquet"
 JOURNAL = "journal.bin"
+MANIFEST_VERSION = 1
 MAX_MANIFEST_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunHistory:
     """All that was recorded of one run. The arrays it gives out are read-only.
 
@@ -49,6 +50,11 @@ class RunHistory:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def __repr__(self) -> str:
+        """Short: the arrays themselves would fill pages."""
+        size = f"{len(self)} steps, {len(self.columns)} columns"
+        return f"RunHistory({self.name!r}, {size}, {self.facts.status})"
 
     @property
     def columns(self) -> list[str]:
@@ -175,7 +181,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a run folder.
 
     Raises:
-        InputError: there is none, or it is not a JSON object.
+        InputError: there is none, or it is not a JSON object of this schema.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -192,6 +198,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(manifest, dict):
         raise InputError(f"{path}: expected a JSON object, found {manifest!r:.80}")
+    version = manifest.get("schema_version", MANIFEST_VERSION)
+    if version != MANIFEST_VERSION:
+        raise InputError(
+            f"{path}: schema_version: expected {MANIFEST_VERSION}, "
+            f"found {version!r:.80}"
+        )
     return manifest
 
 

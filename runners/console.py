@@ -22,7 +22,7 @@ class LastingConsole(Console):
 
 
 def make_console() -> Console:
-    """Standard output; plain lines and a fixed width where it is no terminal."""
-    if sys.stdout.isatty():
+    """Standard output; plain lines, and a fixed width where none is known."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return LastingConsole()
     return LastingConsole(width=PIPE_COLUMNS)

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from analysis.history import MANIFEST_VERSION
 from analysis.rule import RuleParameters
 from minigpt.corpus import split_hashes
 from minigpt.tokenizer import TOKENIZER_PATH
@@ -22,7 +23,6 @@ from runners.config import RunConfig, config_hash, to_plain
 from runners.folders import VOCABULARY, iso_time, owner
 from runners.settings import redacted
 
-SCHEMA_VERSION = 1
 _PROJECT = Path(__file__).resolve().parent.parent
 _VERSIONS = ("torch", "numpy", "tokenizers", "safetensors", "hydra-core", "mlflow")
 
@@ -39,7 +39,7 @@ def open_manifest(
         sweep: id of the sweep the run belongs to, if any.
     """
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": MANIFEST_VERSION,
         "name": folder.name,
         "experiment": config.experiment,
         "sweep": sweep,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,14 @@ def compose_run(overrides: list[str]) -> RunConfig:
         InputError: the overrides make no run.
     """
     try:
-        return compose_config(overrides)
+        return _composed(tuple(overrides))
     except InputError as error:
         raise InputError(f"run [{' '.join(overrides)}]: {error}") from None
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> RunConfig:
+    return compose_config(overrides)
 
 
 def _find(reference: str) -> Path:

@@ -9,16 +9,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.findings import tells_apart
 from analysis.history import RunHistory, load
 from analysis.verification import Check, Outcome, evaluate
 from minigpt.records import InputError
 from runners.config import config_hash
 from runners.manifest import code_hash
+from runners.report import say
 from runners.settings import StoreError
 from runners.spec import BASELINE, Spec, compose_run, read_spec
 from runners.tracked import Place, find_by_config, pull
 
-FIXED = "fixed"
+FIXED, BROKEN, HEALTHY = "fixed", "broken", "healthy"
 EXIT_FAILED, EXIT_MISSING = 1, 3
 _STYLES = {"passed": "green", "failed": "red", "inconclusive": "yellow"}
 
@@ -125,7 +127,8 @@ def table(answers: Answers) -> Table:
     result = Table(title=title, title_justify="left", show_lines=True)
     result.add_column("check", ratio=3)
     for subject in answers.subjects:
-        result.add_column(Text(f"{subject.role}\n{subject.run.name}"), ratio=2)
+        head = Text(f"{subject.role}\n{subject.run.name}", overflow="fold")
+        result.add_column(head, ratio=2)
     for check, outcomes in zip(spec.checks, answers.outcomes, strict=True):
         result.add_row(_claim(check), *map(_cell, outcomes))
     return result
@@ -139,8 +142,28 @@ def _claim(check: Check) -> Text:
 def _cell(outcome: Outcome) -> Text:
     text = Text(outcome.answer, _STYLES[outcome.answer])
     if outcome.observed is not None:
-        text.append(f" {outcome.observed:.4f} at step {outcome.step}", "none")
+        text.append(f" {outcome.observed:.4f} (step {outcome.step})", "none")
     return text.append(f": {outcome.reason}", "none") if outcome.reason else text
+
+
+def findings(answers: Answers) -> list[str]:
+    """A line a check: whether it tells the broken runs from the healthy ones."""
+
+    def of(role: str, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        pairs = zip(answers.subjects, outcomes, strict=True)
+        return [outcome for subject, outcome in pairs if subject.role == role]
+
+    return [
+        f"{check.code} {tells_apart(check, of(BROKEN, row), of(HEALTHY, row))}"
+        for check, row in zip(answers.spec.checks, answers.outcomes, strict=True)
+    ]
+
+
+def show(answers: Answers, console: Console) -> None:
+    """The table, and below it what it says about the checks."""
+    console.print(table(answers))
+    for line in findings(answers):
+        say(console, line)
 
 
 def verify(reference: str, place: Place, console: Console) -> int:
@@ -155,7 +178,7 @@ def verify(reference: str, place: Place, console: Console) -> int:
         MissingRuns: exit code 3.
     """
     answers = compute(read_spec(reference), place)
-    console.print(table(answers))
+    show(answers, console)
     found = {outcome.answer for outcome in answers.judged()}
     if "failed" in found:
         return EXIT_FAILED

@@ -301,6 +301,7 @@ def test_not_a_run_folder(build, tmp_path):
         ({"facts": {"tensors": {"w": 1}}}, "facts.tensors.w: expected dict"),
         ({"facts": {"vocabulary": {"file": "../secret"}}}, "vocabulary.file: expected"),
         ({"record": [1]}, "record: expected an object"),
+        ({"schema_version": 99}, "schema_version: expected 1, found 99"),
     ],
 )
 def test_an_odd_manifest_is_refused(build, tmp_path, change, complaint):

@@ -52,7 +52,9 @@ def test_it_is_there_before_step_0_with_all_that_was_chosen(tmp_path):
     )
     closed = json.loads((tmp_path / "x" / "manifest.json").read_text())
     changed = {key for key in closed if closed[key] != first[key]}
-    assert changed == {"status", "ended_at", "record"}
+    assert changed == {"status", "ended_at", "record", "data"}
+    found = closed["data"].pop("loader_violations")
+    assert (closed["data"], found) == (first["data"], {})
 
 
 def test_it_says_what_the_run_was_made_of(manifest, finished):

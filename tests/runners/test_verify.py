@@ -74,7 +74,7 @@ def checks(*limits):
 def test_a_spec_that_holds_ends_with_0(verify):
     answer = verify(checks=checks(9.0, 8.0))
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.count("passed 6.2333 at step 1") == 2
+    assert answer.out.count("passed 6.2333 (step 1)") == 2
 
 
 def test_one_failed_check_ends_with_1(verify):
@@ -102,9 +102,9 @@ def test_the_exit_code_is_about_the_fixed_runs(verify, trained):
     better, worse = (list(choices) for choices in sorted(last, key=last.get))
     between = CHECK | {"window": [29, 29], "limit": float(sum(last.values())) / 2}
     held = verify(roles={"fixed": [better], "broken": [worse]}, checks=[between])
-    assert (held.code, held.out.count("failed")) == (0, 1)
+    assert (held.code, held.out.count(" failed ")) == (0, 1)
     not_held = verify(roles={"fixed": [worse], "broken": [better]}, checks=[between])
-    assert (not_held.code, not_held.out.count("passed")) == (1, 1)
+    assert (not_held.code, not_held.out.count(" passed ")) == (1, 1)
 
 
 def test_without_a_fixed_role_all_runs_count(verify):

@@ -1,0 +1,253 @@
+"""``autopsy lab``: its plan holds together, and a small plan is carried out in full."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from analysis.ema import ema
+from analysis.history import load
+from analysis.predictions import QUANTITIES, RISE_STEPS
+from minigpt.records import GRAD_NORM_PRECLIP, TRAIN_LOSS
+from runners import lab
+from runners.compose import compose_config
+from runners.config import config_hash
+from runners.folders import read_link
+from runners.override_errors import CONF_DIR
+from runners.spec import read_spec
+from tests.runners.stored import expected_steps, mlflow_runs, shipped_steps
+
+# -- the plan of conf/lab.yaml ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plan() -> dict:
+    return yaml.safe_load((CONF_DIR / "lab.yaml").read_text())
+
+
+def hashes(runs) -> set[str]:
+    return {config_hash(compose_config(overrides)) for overrides in runs}
+
+
+def test_the_plan_trains_eight_different_runs(plan):
+    assert len(hashes(plan["runs"])) == len(plan["runs"]) == 8
+
+
+def test_all_that_is_reported_on_is_trained(plan):
+    spec, predictions = read_spec(plan["verification"]), plan["predictions"]
+    wanted = [run for runs in spec.roles.values() for run in runs]
+    wanted += [predictions["twin"], predictions["reference"], *predictions["runs"]]
+    wanted += plan["published_ema"]["runs"]
+    assert hashes(wanted) <= hashes(plan["runs"])
+
+
+def test_every_window_of_the_plan_ends_within_its_runs(plan):
+    spec = read_spec(plan["verification"])
+    shortest = min(
+        compose_config(run).steps for runs in spec.roles.values() for run in runs
+    )
+    assert all((check.last or 0) < shortest for check in spec.checks)
+    assert plan["published_ema"]["step"] < shortest
+    for run in plan["predictions"]["runs"]:
+        config = compose_config(run)
+        assert config.injection_step + RISE_STEPS < config.steps
+        assert config.injection.predictions
+        for prediction in config.injection.predictions:
+            assert prediction["quantity"] in QUANTITIES
+
+
+def test_only_finished_runs_of_the_root_are_used_again(tmp_path, finished):
+    good = shutil.copytree(finished.folder, tmp_path / "good")
+    manifest = json.loads((good / "manifest.json").read_text())
+    others = {
+        "killed": manifest | {"status": "killed"},
+        "open": manifest | {"record": None},
+        "foreign": {"status": "finished"},
+        "list": [],
+    }
+    for name, content in others.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps(content))
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "manifest.json").write_text("{")
+    key = manifest["config_hash"], manifest["code_hash"]
+    assert lab._finished(tmp_path) == {key: good}
+
+
+# -- a small plan, carried out ---------------------------------------------------------
+
+K = 40
+BASE = ["name=base", "steps=80"]
+FAULT = ["name=fault", "steps=80", "injection=scale", f"injection_step={K}"]
+OTHER = ["name=other", "steps=80", "seed=1"]
+PLAN = {
+    "runs": [BASE, FAULT, OTHER],
+    "predictions": {"twin": BASE, "reference": FAULT, "runs": [FAULT]},
+    "published_ema": {"step": 30, "value": 2.31, "runs": [BASE, OTHER]},
+}
+SPEC = {
+    "name": "small",
+    "verifies": "Nothing much.",
+    "roles": {"fixed": [FAULT], "healthy": [OTHER], "baseline": [BASE]},
+    "checks": [
+        {
+            "code": "S1",
+            "claim": "the loss is above all reason",
+            "kind": "max_in_window",
+            "column": TRAIN_LOSS,
+            "window": [10, 20],
+            "limit": 0.001,
+        },
+        {
+            "code": "S2",
+            "claim": "close to the baseline",
+            "kind": "ema_gap_to_baseline",
+            "column": TRAIN_LOSS,
+            "window": [0, 79],
+            "limit": 5.0,
+        },
+    ],
+}
+_LAB = """
+import sys
+from pathlib import Path
+from runners import cli, lab
+lab.CONF_DIR = Path(sys.argv.pop(1))
+cli.main()
+"""
+
+
+class Lab:
+    """The command with a small plan, in a folder of its own."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.root = folder, folder / "my runs"
+        (folder / "conf").mkdir()
+        (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC, sort_keys=False))
+        plan = PLAN | {"verification": str(folder / "spec.yaml")}
+        (folder / "conf" / "lab.yaml").write_text(yaml.safe_dump(plan))
+
+    def __call__(self) -> str:
+        command = [sys.executable, "-c", _LAB, str(self.folder / "conf")]
+        command += ["lab", "--root", "my runs"]
+        done = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, timeout=200
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    def names(self) -> set[str]:
+        return {path.parent.name for path in self.root.glob("*/manifest.json")}
+
+
+@pytest.fixture(scope="module")
+def first(empty_store, tmp_path_factory) -> tuple[Lab, str]:
+    """The command's first run and what it said."""
+    command = Lab(tmp_path_factory.mktemp("lab"))
+    command.root.mkdir()
+    shutil.copy(empty_store, command.root / "mlflow.db")
+    return command, command()
+
+
+def reports(out: str) -> str:
+    """The tables, without what was trained before."""
+    return out[out.index("small: Nothing much.") :]
+
+
+@pytest.mark.slow
+def test_the_runs_are_trained_and_in_mlflow(first):
+    command, out = first
+    assert command.names() == {"base", "fault", "other"}
+    for name in command.names():
+        assert f"my runs/{name}: finished, 80 steps" in out
+        assert shipped_steps(command.root, name) == expected_steps(command.root / name)
+    assert set(mlflow_runs(command.root).values()) == {"FINISHED"}
+
+
+@pytest.mark.slow
+def test_a_failed_check_is_reported_and_the_command_succeeds(first):
+    table, _, rest = reports(first[1]).partition("The lab's predictions")
+    assert all(
+        word in table for word in ("fixed", "healthy", "S1 the loss", "S2 close")
+    )
+    assert table.count(" failed ") == table.count(" passed ") == 2
+    loss = load(first[0].root / "fault").scalar(TRAIN_LOSS)[10:21]
+    assert f"failed {loss.max():.4f} (step {10 + loss.argmax()})" in table
+    assert rest
+
+
+@pytest.mark.slow
+def test_predictions_stand_beside_what_was_measured(first):
+    _, _, table = reports(first[1]).partition("The lab's predictions")
+    predictions = compose_config(FAULT).injection.predictions
+    text = " ".join(table.replace("│", " ").split())
+    assert text.count("confirmed") == len(predictions)
+    norm = load(first[0].root / "fault").scalar(GRAD_NORM_PRECLIP)
+    ratio = norm[K] / np.median(norm[:K])
+    assert 25 < ratio < 100
+    assert f"25 to 100 ratio {ratio:.4g} confirmed" in text
+    assert "0.99 to 1.01 norm 1 confirmed" in text
+
+
+@pytest.mark.slow
+def test_the_published_average_stands_beside_the_healthy_runs(first):
+    command, out = first
+    measured = [
+        f"{name} {ema(load(command.root / name).scalar(TRAIN_LOSS)[:31])[-1]:.3f}"
+        for name in ("base", "other")
+    ]
+    assert out.splitlines()[-1] == (
+        "EMA-50 of the loss at step 30: published 2.31; measured in the healthy runs: "
+        + ", ".join(measured)
+    )
+
+
+@pytest.mark.slow
+def test_a_second_time_everything_is_used_again(first):
+    command, out = first
+    manifests = {name: (command.root / name / "manifest.json").read_bytes()
+                 for name in command.names()}  # fmt: skip
+    again = command()
+    assert again.count("reused (finished, same config and code)") == 3
+    assert "finished, 80 steps" not in again
+    assert reports(again) == reports(out)
+    assert manifests == {
+        name: (command.root / name / "manifest.json").read_bytes()
+        for name in command.names()
+    }
+
+
+@pytest.mark.slow
+def test_what_mlflow_has_lost_or_never_got_is_shipped_again(first, empty_store):
+    """The store was removed; so was one run's link, as after a killed shipper."""
+    command, out = first
+    shutil.copy(empty_store, command.root / "mlflow.db")
+    (command.root / "other" / "mlflow.json").unlink()
+    again = command()
+    assert reports(again) == reports(out)
+    assert command.names() == {"base", "fault", "other"}
+    assert mlflow_runs(command.root).keys() == command.names()
+    for name in command.names():
+        assert shipped_steps(command.root, name) == expected_steps(command.root / name)
+        assert read_link(command.root / name)["complete"]
+
+
+@pytest.mark.slow
+def test_a_run_of_other_code_is_trained_anew(first):
+    command, _ = first
+    path = command.root / "base" / "manifest.json"
+    before = path.read_bytes()
+    path.write_text(json.dumps(json.loads(before) | {"code_hash": "0" * 64}))
+    try:
+        out = command()
+    finally:
+        path.write_bytes(before)
+    assert "my runs/base-2: finished, 80 steps" in out
+    assert out.count("reused") == 2
