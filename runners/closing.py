@@ -76,8 +76,8 @@ class Closing:
         self._manifest["data"]["loader_violations"] = violations
         self._attempt(lambda: write_manifest(self.folder, self._manifest))
         if not self.failure:
-            _drop_journal(self.folder, self._manifest)
-        elif status == "finished":
+            self._attempt(lambda: _drop_journal(self.folder, self._manifest))
+        if self.failure and status == "finished":
             status, error = "failed", describe(self.failure)
         rows, loss = self._recorder.rows, self._recorder.loss
         seconds = self._recorder.seconds
@@ -98,6 +98,7 @@ def close_killed(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         OSError: the folder cannot be written.
         InputError: there is no journal that can be read.
     """
+    manifest = dict(manifest)
     last_sign = (folder / JOURNAL).stat().st_mtime
     _compact(folder, manifest)
     manifest |= {"status": "killed", "ended_at": iso_time(last_sign)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,8 @@ class RunFollower:
         if status == "running":
             status = "killed"
             if _dies(manifest):
-                manifest = close_killed(self.folder, manifest)
+                with suppress(OSError):  # no room: its journal is the record then
+                    manifest = close_killed(self.folder, manifest)
         if (manifest["record"] or {}).get("rows") != 0:
             self._ship(self._selector.feed(load(self.folder)))
         self._ship(self._selector.finish())

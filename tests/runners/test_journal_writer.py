@@ -46,8 +46,9 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(
     "durations",
     [[each] * int(min(4000, 12 / each)) for each in (0.0003, 0.003, 0.04, 0.3, 0.7, 5)]
-    + [[0.01] * 60 + [0.4] * 4 + [0.9] * 3 + [0.01] * 60],
-    ids=lambda durations: f"{durations[0]}s",
+    + [[0.01] * 60 + [0.4] * 4 + [0.9] * 3 + [0.01] * 60]
+    + [[0.01] * count + [0.49] for count in (49, 98, 99)],
+    ids=lambda durations: f"{durations[0]}s{len(durations)}",
 )
 def test_the_disk_is_at_most_a_second_behind(tmp_path, clock, durations):
     """Right before each next record, all that is older than a second is on disk."""

@@ -183,17 +183,39 @@ def test_a_failed_check_is_reported_and_the_command_succeeds(first):
     assert rest
 
 
+def rows_of(table: str) -> list[list[str]]:
+    """The cells of a drawn table, the lines of each cell joined."""
+    rows, cells = [], []
+    for line in table.splitlines():
+        if line.startswith("│"):
+            parts = [part.strip() for part in line.strip("│").split("│")]
+            cells = [" ".join(pair).strip() for pair in zip(cells, parts, strict=True)]
+        elif cells or line.startswith("┡"):
+            rows += [cells] if any(cells) else []
+            cells = [""] * (line.count("┼") + line.count("╇") + 1)
+    return rows
+
+
 @pytest.mark.slow
 def test_predictions_stand_beside_what_was_measured(first):
-    _, _, table = reports(first[1]).partition("The lab's predictions")
+    _, _, out = reports(first[1]).partition("The lab's predictions")
     predictions = compose_config(FAULT).injection.predictions
-    text = " ".join(table.replace("│", " ").split())
-    assert text.count("confirmed") == len(predictions)
+    rows = {claim: rest for _, claim, *rest in rows_of(out)}
+    assert list(rows) == [one["claim"] for one in predictions]
+    claims = {one["quantity"]: one["claim"] for one in predictions}
+    units = {one["quantity"]: one["unit"] for one in predictions}
+
     norm = load(first[0].root / "fault").scalar(GRAD_NORM_PRECLIP)
     ratio = norm[K] / np.median(norm[:K])
     assert 25 < ratio < 100
-    assert f"25 to 100 ratio {ratio:.4g} confirmed" in text
-    assert "0.99 to 1.01 norm 1 confirmed" in text
+    expected = f"25 to 100 {units['preclip_ratio_at_step']}"
+    measured = rows[claims["preclip_ratio_at_step"]]
+    assert measured == [expected, f"{ratio:.4g}", "confirmed"]
+    measured = rows[claims["postclip_at_step"]]
+    assert measured == ["0.99 to 1.01 norm", "1", "confirmed"]
+    expected, note, answer = rows[claims["recovery_steps"]]
+    assert (expected, answer) == ("20 to 40 steps", "not confirmed")
+    assert note.startswith("no spike to recover from")
 
 
 @pytest.mark.slow

@@ -250,6 +250,22 @@ def test_a_killed_process_leaves_a_killed_run_and_a_closed_folder(
     assert answer["points"] == 3
 
 
+def test_a_killed_process_on_a_full_disk_is_shipped_from_its_journal(
+    process, store, copied, monkeypatch
+):
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    folder = unclosed(copied, started="1")
+    monkeypatch.setattr("runners.closing.write_parquet", no_room)
+    process.follow(folder).end()
+    (mlflow_run,) = store.runs.values()
+    assert mlflow_run.status == "KILLED"
+    assert shipped_steps(mlflow_run) == [0, 10, 11]
+    assert "journal.bin" in mlflow_run.artifacts
+    assert len(load(folder)) == 12
+
+
 def test_a_journal_that_ends_in_half_a_block_is_kept_beside_its_closed_form(
     process, copied
 ):

@@ -168,21 +168,25 @@ def test_a_record_that_was_changed_is_no_evidence(
 
 
 @pytest.mark.parametrize(
-    ("drop", "part"), [(1, "step 1: missing, found step 2"), (None, "")]
+    ("steps", "part"),
+    [
+        ([0, *range(2, STEPS)], "step 1: missing, found step 2 instead"),
+        ([0, 1, 1, *range(2, STEPS)], "step 1: expected once, found again"),
+        (list(range(STEPS)), ""),
+    ],
+    ids=["missing", "doubled", "whole"],
 )
-def test_a_step_that_is_missing_is_no_evidence(
-    verify, trained, tmp_path, monkeypatch, drop, part
+def test_steps_that_are_not_0_1_2_are_no_evidence(
+    verify, trained, tmp_path, monkeypatch, steps, part
 ):
-    """The hash agrees: whoever took the step out knew how."""
+    """The hash agrees: whoever changed the steps knew how."""
     folder = shutil.copytree(
         trained[config_hash(compose_config(FIXED))], tmp_path / "x"
     )
     path = folder / "record.parquet"
-    table = pq.read_table(path)
-    keep = [step for step in range(STEPS) if step != drop]
-    pq.write_table(table.take(keep), path)
+    pq.write_table(pq.read_table(path).take(steps), path)
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["record"] = {"rows": len(keep), "sha256": sha256_of(path)}
+    manifest["record"] = {"rows": len(steps), "sha256": sha256_of(path)}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     monkeypatch.setattr(module, "pull", lambda run_id, place: folder)
     answer = verify()
