@@ -50,11 +50,11 @@ def train(arguments: Sequence[str], console: Console) -> int:
     multirun = parsed.multirun or "hydra.mode=MULTIRUN" in parsed.overrides
     configs = _validate(parsed.overrides, multirun, parsed.config_dir)
     root = Path(configs[0].paths.root)
+    tracker = Tracker(configs[0].tracking, root)
     sweep = Sweep.create(root, parsed.overrides, configs) if multirun else None
     if sweep:
         folder = quoted_value(str(sweep.folder))
         arguments = [*arguments, f"hydra.sweep.dir={folder}"]
-    tracker = Tracker(configs[0].tracking, root)
     with TrainingProgress(console, len(configs)) as progress:
         command = _Command(tracker, progress, sweep)
         code = command.run(arguments)

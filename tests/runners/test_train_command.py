@@ -77,6 +77,7 @@ def test_a_name_that_is_taken_is_told(autopsy):
         (["--resolve"], "--resolve: expected together with --cfg job"),
         (["tracking.uri=./mlruns"], "migrate-filestore"),
         (["paths.root=what?"], "without ? and % in its path"),
+        (["paths.root=50%", "-m", "seed=1,2"], "without ? and % in its path"),
     ],
 )
 def test_a_mistake_is_one_line_exit_2_and_leaves_nothing(
