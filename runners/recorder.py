@@ -86,7 +86,4 @@ class Recorder:
         try:
             self._checkpoints.close()
         finally:
-            # What a checkpoint that found no room has left may make room for records.
-            for leftover in self._checkpoints.folder.glob("*.tmp"):
-                leftover.unlink()
             self._journal.close()

@@ -52,11 +52,15 @@ def test_a_journal_without_room_ends_the_run_and_keeps_what_was_written(
 def test_a_checkpoint_without_room_ends_the_run_and_makes_room_for_the_record(
     tmp_path, monkeypatch
 ):
-    def full(path, data):
-        path.with_name(path.name + ".tmp").write_bytes(data[:1000])
-        no_room()
+    real = os.fsync
 
-    monkeypatch.setattr("minigpt.checkpoint.write_atomically", full)
+    def full(descriptor):
+        """Written in part, as a full disk has it, where it is a checkpoint."""
+        if "/checkpoints/" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            no_room()
+        real(descriptor)
+
+    monkeypatch.setattr("minigpt.atomic.os.fsync", full)
     with pytest.raises(OSError, match="No space left") as caught:
         run("steps=30", "name=x", "checkpoint.every=10", root=tmp_path)
     assert str(tmp_path / "x") in caught.value.filename
