@@ -1,4 +1,4 @@
-"""What one run is: every choice in one dataclass, checked once, hashed and named.
+"""What one run is: every choice in one dataclass, checked once and hashed.
 
 ``runners.schema`` and ``runners.compose`` make it from Hydra's configuration; below
 this package nothing knows that Hydra exists.
@@ -48,7 +48,7 @@ class RunConfig:
         cadence: how often the expensive columns are measured, steps.
         checkpoint: how often and how many.
         paths: folders.
-        name: given name; None lets ``run_name`` compose one.
+        name: given name; None lets ``runners.naming`` compose one.
         experiment: the file of conf/experiment this run was made from, if any.
         seed: of the initial weights.
         data_seed: of the data order. None becomes ``seed`` at once, so that it is an
@@ -126,15 +126,16 @@ def _check_name(name: str) -> None:
 
 
 def _check_finite(plain: dict[str, Any]) -> None:
-    for key, value in _leaves(plain, ""):
+    for key, value in leaves(plain):
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{key}: expected a finite number, got {value}")
 
 
-def _leaves(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def leaves(node: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of everything in a plain config that is no dict."""
     for key, value in node.items():
         if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
@@ -169,23 +170,3 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
-
-
-def run_name(config: RunConfig) -> str:
-    """The given name, or one composed of the choices that people vary.
-
-    ``scale-clip0.5-stratified-s42``; then ``-d7`` for a data seed of its own,
-    ``-k312`` for another injection step and ``-n501`` for another number of steps.
-    Names are for reading: runs that differ elsewhere share one.
-    """
-    if config.name is not None:
-        return config.name
-    clip = "noclip" if config.clip is None else f"clip{float(config.clip)!r}"
-    parts = [config.injection.kind, clip, config.loader.kind, f"s{config.seed}"]
-    if config.data_seed != config.seed:
-        parts.append(f"d{config.data_seed}")
-    if config.injection.uses_step and config.injection_step != DEFAULT_INJECTION_STEP:
-        parts.append(f"k{config.injection_step}")
-    if config.steps != DEFAULT_STEPS:
-        parts.append(f"n{config.steps}")
-    return "-".join(parts)

@@ -12,9 +12,10 @@ from minigpt.atomic import write_atomically
 from minigpt.tokenizer import TOKENIZER_PATH
 from minigpt.training import Session, TrainingPlan
 from runners.closing import Closing, RunResult, describe, locate
-from runners.config import RunConfig, run_name
+from runners.config import RunConfig
 from runners.folders import CONFIG, VOCABULARY, create_run_folder, write_manifest
 from runners.manifest import open_manifest, public_config
+from runners.naming import run_name
 from runners.recorder import OnStep, Recorder
 from runners.signals import INTERRUPTS, deferred, sigterm_raises
 from runners.tracker import Tracker

@@ -12,10 +12,11 @@ import numpy as np
 
 from analysis.blocks import Columns as BlockColumns
 from analysis.blocks import columns_of_block
-from analysis.history import JOURNAL, load, read_manifest
+from analysis.history import JOURNAL, RunHistory, load, read_manifest
 from analysis.journal import JournalReader
 from analysis.rule import RuleParameters
-from minigpt.records import InputError
+from analysis.summary import RunSummary, summarise
+from minigpt.records import TIME_WALL, InputError
 from runners.closing import close_killed
 from runners.curves import CurveSelector, Point
 from runners.folders import current_status
@@ -47,7 +48,7 @@ class RunFollower:
     Attributes:
         folder: the run folder.
         run: the MLflow run.
-        points: steps shipped so far.
+        points: steps shipped so far, those of the summary not counted.
         done: whether the run is complete in MLflow.
     """
 
@@ -56,8 +57,8 @@ class RunFollower:
         self.run = run
         self.points = 0
         self.done = False
-        rule = RuleParameters.from_json(manifest["shipping_rule"])
-        self._selector = CurveSelector(rule)
+        self._rule = RuleParameters.from_json(manifest["shipping_rule"])
+        self._selector = CurveSelector(self._rule)
         self._reader: JournalReader | None = None
 
     def advance(self, ended: bool) -> None:
@@ -99,14 +100,33 @@ class RunFollower:
             if _dies(manifest):
                 with suppress(OSError):  # no room: its journal is the record then
                     manifest = close_killed(self.folder, manifest)
+        summary = RunSummary()
         if (manifest["record"] or {}).get("rows") != 0:
-            self._ship(self._selector.feed(load(self.folder)))
+            history = load(self.folder)
+            self._ship(self._selector.feed(history))
+            summary = summarise(history, self._rule)
+            self.run.log(summary_points(summary, history))
         self._ship(self._selector.finish())
-        self.run.close(manifest, status)
+        self.run.close(manifest, status, summary)
 
     def _ship(self, points: list[Point]) -> None:
         self.run.log(points)
         self.points += len(points)
+
+
+def summary_points(summary: RunSummary, history: RunHistory) -> list[Point]:
+    """The summary as points at the steps where its figures were met.
+
+    The times are those of the record: shipped again they are the same points, which
+    MLflow drops.
+    """
+    if not summary.figures:
+        return []
+    walls, first = history.scalar(TIME_WALL), int(history.steps[0])
+    return [
+        Point(figure.step, int(walls[figure.step - first] * 1000), {key: figure.value})
+        for key, figure in summary.figures.items()
+    ]
 
 
 def _dies(manifest: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from analysis.history import JOURNAL, MANIFEST, PARQUET
+from analysis.summary import RunSummary
 from minigpt.atomic import write_atomically
 from runners.curves import Point
 from runners.folders import CONFIG, MLFLOW, VOCABULARY, read_link
+from runners.mlflow_note import Outcome, page, run_note
+from runners.mlflow_tags import MAX_TAG, NOTE, PARENT, run_params, run_tags
 
 BATCH = 1000  # metrics a request, MLflow's own limit
-MAX_TAG = 5000  # characters of an error; MLflow takes 8000
-PARENT_TAG = "mlflow.parentRunId"
+DASHBOARD = "dashboard.html"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 _ARTIFACTS = (MANIFEST, CONFIG, VOCABULARY)
 
@@ -34,6 +36,10 @@ class MlflowRun:
         folder: the run folder.
         manifest: its manifest.
         parent: id of the parent run of its sweep, if any.
+
+    Attributes:
+        run_id: in MLflow.
+        outcome: what became of the run, once it is closed here.
     """
 
     def __init__(
@@ -45,19 +51,22 @@ class MlflowRun:
         manifest: dict[str, Any],
         parent: str | None = None,
     ) -> None:
-        self._client, self._folder = client, folder
-        tags = run_tags(manifest)
-        if parent:
-            tags[PARENT_TAG] = parent
+        self._client, self._folder, self._manifest = client, folder, manifest
+        self.outcome: Outcome | None = None
         self._link = read_link(folder)
         if self._link is None or not self._exists(self._link["run_id"]):
+            self._link = {"experiment_id": experiment_id, "parent": parent}
+            tags = run_tags(manifest)
+            tags[NOTE] = self._note(Outcome(manifest["name"], "running"))
+            if parent:
+                tags[PARENT] = parent
             run = client.create_run(
                 experiment_id,
                 start_time=milliseconds(manifest["started_at"]),
                 tags=tags,
                 run_name=manifest["name"],
             )
-            self._link = {"run_id": run.info.run_id, "experiment_id": experiment_id}
+            self._link["run_id"] = run.info.run_id
             self._write_link(tracking_uri=uri, complete=False)
         self.run_id: str = self._link["run_id"]
         params = [Param(key, value) for key, value in run_params(manifest["config"])]
@@ -89,22 +98,41 @@ class MlflowRun:
             self._client.log_batch(self.run_id, metrics[start : start + BATCH])
         return len(metrics)
 
-    def close(self, manifest: dict[str, Any], status: str) -> None:
-        """Upload the artifacts and end the run with the folder's own end time."""
+    def close(self, manifest: dict[str, Any], status: str, summary: RunSummary) -> None:
+        """Upload the artifacts, say what became of the run, and end it.
+
+        Args:
+            manifest: of the closed folder; the run ends when the folder says.
+            status: finished, failed or killed.
+            summary: of the record.
+        """
         record = manifest["record"]
         for name in (*_ARTIFACTS, PARQUET if record else JOURNAL):
             if (self._folder / name).is_file():
                 self._client.log_artifact(self.run_id, str(self._folder / name))
-        tags = {"status": status}
+        outcome = Outcome(manifest["name"], status, manifest["error"], summary)
+        tags = {"status": status, NOTE: self._note(outcome)}
         if record:
             tags["record_sha256"] = record["sha256"]
         ended = manifest["ended_at"]
         self._end(tags, manifest["error"], _STATUS[status], ended)
         self._write_link(complete=True)
+        self.outcome = outcome
 
     def abandon(self, reason: str) -> None:
         """End the run as failed: its folder cannot be read."""
-        self._end({"status": "failed"}, reason, "FAILED", None)
+        self.outcome = Outcome(self._manifest["name"], "failed", reason)
+        tags = {"status": "failed", NOTE: self._note(self.outcome)}
+        self._end(tags, reason, "FAILED", None)
+
+    def _note(self, outcome: Outcome) -> str:
+        experiment, links = self._link.get("experiment_id"), {}
+        if (self._folder / DASHBOARD).is_file() and "run_id" in self._link:
+            address = page(experiment, self._link["run_id"], DASHBOARD)
+            links["dashboard"] = address
+        if parent := self._link.get("parent"):
+            links["the sweep that it is part of"] = page(experiment, parent)
+        return run_note(outcome, self._manifest["config"], links)
 
     def _end(
         self, tags: dict[str, str], error: str | None, status: str, ended: str | None
@@ -119,36 +147,3 @@ class MlflowRun:
 def milliseconds(moment: str) -> int:
     """ISO 8601 to milliseconds since the epoch."""
     return int(datetime.fromisoformat(moment).timestamp() * 1000)
-
-
-def run_params(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The resolved config as dotted names and text; predictions are left out.
-
-    A null is spelt ``null`` as on the command line, so that it can be searched.
-    """
-    for key, value in config.items():
-        if key in ("predictions", "tracking", "paths"):
-            continue
-        if isinstance(value, dict):
-            yield from run_params(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", "null" if value is None else str(value)
-
-
-def run_tags(manifest: dict[str, Any]) -> dict[str, str]:
-    """What people filter by: the choices, the seeds, the code, the sweep."""
-    config, git = manifest["config"], manifest["git"]
-    tags = {
-        "injection": config["injection"]["kind"],
-        "loader": config["loader"]["kind"],
-        "clip": "null" if config["clip"] is None else str(config["clip"]),
-        "seed": str(config["seed"]),
-        "data_seed": str(config["data_seed"]),
-        "experiment": manifest["experiment"],
-        "sweep": manifest["sweep"],
-        "git.commit": git["commit"],
-        "git.dirty": None if git["dirty"] is None else str(git["dirty"]).lower(),
-        "config_hash": manifest["config_hash"],
-        "code_hash": manifest["code_hash"],
-    }
-    return {key: value for key, value in tags.items() if value is not None}

@@ -28,11 +28,12 @@ from analysis.history import read_manifest
 from minigpt.records import InputError
 from runners.follower import RunFollower
 from runners.mlflow_run import MlflowRun
+from runners.mlflow_sweep import SweepRun
+from runners.mlflow_view import save_view
 from runners.settings import redacted
 from runners.store import ensure_experiment, first_line, open_store
 
 POLL_SECONDS = 0.5
-MAX_NAME = 250  # characters of a run's name in MLflow
 
 
 class Shipper:
@@ -52,9 +53,10 @@ class Shipper:
         self._uri, self._output = redacted(uri), output
         self._client = open_store(uri)
         self._experiment_id = ensure_experiment(self._client, uri, experiment)
+        save_view(self._client, self._experiment_id)
         self._open: list[RunFollower] = []
         self._again: list[Path] = []
-        self._parents: dict[str, str] = {}
+        self._sweeps: dict[str, SweepRun] = {}
         self._ended = False
 
     def take(self, message: dict[str, Any]) -> None:
@@ -69,28 +71,26 @@ class Shipper:
 
     def _follow(self, folder: Path) -> None:
         manifest = read_manifest(folder)
+        sweep = self._sweeps.get(manifest["sweep"])
         run = MlflowRun(
             self._client,
             self._uri,
             self._experiment_id,
             folder,
             manifest,
-            self._parents.get(manifest["sweep"]),
+            sweep and sweep.run_id,
         )
+        if sweep:
+            sweep.add(run)
         self._open.append(RunFollower(folder, run, manifest))
 
     def _begin_sweep(self, sweep: str, name: str) -> None:
-        run = self._client.create_run(
-            self._experiment_id,
-            run_name=name[:MAX_NAME],
-            tags={"sweep": sweep, "sweep_parent": "true"},
-        )
-        self._parents[sweep] = run.info.run_id
+        run = SweepRun(self._client, self._experiment_id, sweep, name)
+        self._sweeps[sweep] = run
 
     def _end_sweep(self, sweep: str, status: str) -> None:
-        if sweep in self._parents:
-            self._client.set_terminated(self._parents[sweep], status)
-            del self._parents[sweep]
+        if sweep in self._sweeps:
+            self._sweeps[sweep].end(status)
 
     def advance(self) -> None:
         """One round over all open runs."""
@@ -112,8 +112,8 @@ class Shipper:
             self._guarded(folder, lambda f=folder: self._follow(f))
         while self._open:
             self.advance()
-        for sweep in list(self._parents):
-            self._guarded(None, lambda s=sweep: self._end_sweep(s, "KILLED"))
+        for sweep in self._sweeps.values():
+            self._guarded(None, sweep.close)
 
     def _guarded(self, folder: Path | None, action: Callable[[], None]) -> bool:
         """Whether it could be done; a failure is answered and stops no other run."""

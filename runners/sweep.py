@@ -14,11 +14,14 @@ from rich.console import Console
 
 from minigpt.atomic import write_atomically
 from runners.closing import RunResult, describe
-from runners.config import RunConfig, run_name
+from runners.config import RunConfig
 from runners.folders import SWEEP_FILE, SWEEPS, make_root
+from runners.naming import run_name
 from runners.report import say
 from runners.settings import redacted
 from runners.signals import INTERRUPTS
+
+_NO_CHOICE = ("paths.", "tracking.")  # where a sweep is kept is not what it varies
 
 
 @dataclass
@@ -77,7 +80,8 @@ class Sweep:
                 number += 1
             else:
                 break
-        title = " ".join(redacted(override) for override in overrides)
+        choices = (one for one in overrides if not one.startswith(_NO_CHOICE))
+        title = " ".join(redacted(choice) for choice in choices)
         return cls(folder, title, [Job(run_name(config)) for config in configs])
 
     @contextmanager

@@ -7,11 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 
+from mlflow.tracking import MlflowClient
 from rich.console import Console
 
 from minigpt.records import InputError
+from runners.mlflow_view import address, experiments_with_view
 from runners.report import say
 from runners.signals import INTERRUPTS
 from runners.store import open_store
@@ -35,8 +38,10 @@ def serve(place: Place, port: int, console: Console) -> int:
             "run first"
         )
     _require_free(port)
-    open_store(uri)
+    client = open_store(uri)
     say(console, f"http://{HOST}:{port} (Ctrl-C ends it)")
+    for line in _views(client, f"http://{HOST}:{port}/"):
+        say(console, line)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", HOST, "--port", str(port)]
     server = subprocess.Popen(  # noqa: S603 - no shell; the port is a number
@@ -48,6 +53,14 @@ def serve(place: Place, port: int, console: Console) -> int:
         return 0
     finally:
         _stop(server)
+
+
+def _views(client: MlflowClient, server: str) -> Iterator[str]:
+    """Where the run pages open with the columns and charts that tell runs apart."""
+    for name, experiment_id in experiments_with_view(client):
+        yield f"{name}, its runs as a table: {server}{address(experiment_id)}"
+        charts = address(experiment_id, charts=True)
+        yield f"{name}, their curves: {server}{charts}"
 
 
 def _environment(uri: str) -> dict[str, str]:

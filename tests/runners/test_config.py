@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from minigpt.injections import config_class
 from minigpt.records import InputError
 from runners.compose import compose_config
-from runners.config import RunConfig, config_hash, run_name, to_plain
+from runners.config import RunConfig, config_hash, to_plain
 from runners.schema import from_hydra, from_plain
 from runners.settings import TrackingConfig
 
@@ -204,22 +204,3 @@ def test_hash_of_a_fault_depends_on_its_step_and_parameters_only():
     assert config_hash(replace(base, injection=factor)) != config_hash(base)
     whole = config_class("scale")(kind="scale", factor=50)
     assert config_hash(replace(base, injection=whole)) == config_hash(base)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "name"),
-    [
-        ((), "none-clip1.0-random-s42"),
-        (
-            ("injection=scale", "clip=0.5", "loader=stratified"),
-            "scale-clip0.5-stratified-s42",
-        ),
-        (("clip=null", "data_seed=7"), "none-noclip-random-s42-d7"),
-        (("injection=scale", "injection_step=312"), "scale-clip1.0-random-s42-k312"),
-        (("injection_step=312", "steps=501"), "none-clip1.0-random-s42-n501"),
-        (("name=mine",), "mine"),
-        (("experiment=19-injection-C", "clip=0.5"), "19-injection-C"),
-    ],
-)
-def test_run_name(overrides, name):
-    assert run_name(composed(*overrides)) == name

@@ -1,0 +1,100 @@
+const HEIGHT = 210;
+
+function vertical(spec) {
+  if (spec.histogram) return { range: [0, spec.histogram.bins * spec.histogram.width] };
+  const range = (chart, low, high) => {
+    if (low === null || low === undefined) return spec.scale === "log" ? [0.1, 1] : [0, 1];
+    if (spec.span) [low, high] = [Math.min(low, spec.span[0]), Math.max(high, spec.span[1])];
+    if (spec.scale === "log") return [low / 1.15, high * 1.15];
+    const room = (high - low || Math.abs(high) || 1) * 0.06;
+    return [low - (low === 0 ? 0 : room), high + room];
+  };
+  return { distr: spec.scale === "log" ? 3 : 1, log: 10, range };
+}
+
+function axes(spec) {
+  const shared = {
+    stroke: () => themed("--muted"),
+    font: "11px system-ui, sans-serif",
+    grid: { stroke: () => themed("--grid"), width: 1 },
+    ticks: { stroke: () => themed("--line"), width: 1, size: 4 },
+  };
+  const logarithmic = spec.scale === "log" && !spec.histogram;
+  return [
+    { ...shared, size: 28, space: 70, values: (chart, ticks) => ticks.map(formatStep) },
+    {
+      ...shared,
+      size: 58,
+      splits: (chart, axis, low, high) =>
+        (logarithmic ? logTicks : niceTicks)(low, high, 6),
+      filter: (chart, ticks) => ticks,
+      values: (chart, ticks) => ticks.map(formatTick),
+    },
+  ];
+}
+
+function seriesOf(line, colour, dash, count) {
+  return {
+    label: line.label,
+    stroke: colour,
+    width: line.grey || count > PALETTE ? 1 : 1.5,
+    dash: line.dashed ? [5, 4] : dash,
+    spanGaps: false,
+    points: { show: line.sparse || line.first.length < 40, size: 5, fill: colour },
+  };
+}
+
+// A chart in its figure. The page knows the step, the zoom and whether marks are shown.
+function makeChart(figure, spec, page) {
+  const place = figure.querySelector(".plot");
+  const own = spec.lines.filter((line) => !line.grey).length;
+  let number = 0;
+  const looks = spec.lines.map((line) => {
+    if (page.several) return { colour: () => runColour(line.run), dash: runDash(line.run) };
+    const index = line.grey ? 0 : number++;
+    return { colour: () => lineColour(line, index, own), dash: [] };
+  });
+  const many = own > PALETTE && !page.several;
+  const options = {
+    width: place.clientWidth || 600,
+    height: HEIGHT,
+    legend: { show: false },
+    padding: [10, 10, 0, 0],
+    scales: { x: { time: false, range: (chart, low, high) => [low, high] }, y: vertical(spec) },
+    axes: axes(spec),
+    series: [
+      {},
+      ...spec.lines.map((line, i) => seriesOf(line, looks[i].colour, looks[i].dash, own)),
+    ],
+    focus: { alpha: 0.25 },
+    cursor: {
+      sync: { key: "autopsy", setSeries: false, scales: ["x", null] },
+      focus: { prox: many ? 20 : -1 },
+      points: { show: false },
+      drag: { x: true, y: false },
+    },
+    hooks: {
+      // Below the lines: a spike of one step is as narrow as the mark of its step.
+      drawClear: [
+        (chart) => {
+          if (spec.histogram) paintHistogram(chart, spec.histogram);
+          if (page.marks) paintMarks(chart, page.flags);
+          verticalLine(chart, page.step, themed("--step"), []);
+        },
+      ],
+      draw: [
+        (chart) => {
+          paintRulers(chart, spec.rulers);
+          paintOdd(chart, spec.lines);
+        },
+      ],
+      setScale: [(chart, key) => key === "x" && page.zoomed(chart)],
+      setCursor: [(chart) => page.hovered(chart)],
+      setSeries: [(chart, index) => page.focused(spec, index)],
+    },
+  };
+  const chart = new uPlot(options, joinLines(spec.lines, spec.scale, spec.floor), place);
+  chart.over.addEventListener("click", () => page.clicked(chart));
+  const legend = makeLegend(figure.querySelector(".legend"), spec, looks, chart, many);
+  return { chart, spec, place, legend };
+}

@@ -1,0 +1,224 @@
+"""The two pages: one run with its baseline, and several runs laid over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.compare import Divergence, differing_choices, first_difference
+from analysis.dashboard.batches import batch_log
+from analysis.dashboard.catalogue import PANELS
+from analysis.dashboard.drawing import (
+    PER_TENSOR_CHARTS,
+    Sheet,
+    make_sheet,
+    overlay_charts,
+    run_chart,
+)
+from analysis.dashboard.lines import MAX_LINES
+from analysis.dashboard.payload import Payload
+from analysis.dashboard.render import render
+from analysis.flags import Flag, find_flags
+from analysis.history import RunHistory, read_manifest
+from minigpt import records as col
+from minigpt.records import InputError
+
+OTHER_LINES = 40  # lines of a run's page besides those per tensor
+OVERLAY_LINES = 24  # lines of one run on a page of several
+MAX_RUNS = 32
+# What is no choice about the training, or is long text.
+_NOT_COMPARED = ("paths", "tracking", "name", "experiment", "predictions")
+_LISTED = 6
+
+
+def draw_dashboard(run: RunHistory, baseline: RunHistory | None = None) -> str:
+    """The page of one run.
+
+    Args:
+        run: its record.
+        baseline: a run drawn below it in grey, such as its twin.
+
+    Returns:
+        HTML that needs no network.
+    """
+    payload, flags = Payload(), find_flags(run)
+    tensors = min(len(run.tensors), MAX_LINES)
+    lines = PER_TENSOR_CHARTS * tensors + OTHER_LINES
+    lines += OVERLAY_LINES if baseline else 0
+    sheet = make_sheet(run, 0, _kept_rows(run, flags), lines, payload)
+    below = baseline and make_sheet(baseline, 1, sheet.keep, lines, payload)
+    page = {
+        "title": run.name,
+        "kind": "run",
+        "runs": [run.name],
+        "baseline": baseline.name if baseline else None,
+        "facts": _facts(run),
+        "notes": [*run.notes, *_thinning_note(sheet)],
+        "panels": _panels(lambda chart: [run_chart(chart, sheet, below)]),
+        "flags": _flags(flags),
+        "batches": batch_log(run, sheet.keep, payload),
+        "steps": _range([run]),
+    }
+    return render(page, payload)
+
+
+def draw_comparison(runs: Sequence[RunHistory]) -> str:
+    """The page of several runs, the first of which the others are compared with.
+
+    Raises:
+        InputError: fewer than two runs, or too many to tell apart.
+    """
+    if not 2 <= len(runs) <= MAX_RUNS:
+        raise InputError(
+            f"runs to compare: expected 2 to {MAX_RUNS}, found {len(runs)}"
+        )
+    payload = Payload()
+    found = [find_flags(run) for run in runs]
+    lines = OVERLAY_LINES * len(runs)
+    sheets = [
+        make_sheet(run, index, _kept_rows(run, flags), lines, payload)
+        for index, (run, flags) in enumerate(zip(runs, found, strict=True))
+    ]
+    page = {
+        "title": f"{runs[0].name} and {len(runs) - 1} more",
+        "kind": "comparison",
+        "runs": [run.name for run in runs],
+        "baseline": None,
+        "facts": [],
+        "notes": [
+            *(f"{run.name}: {note}" for run in runs for note in run.notes),
+            *dict.fromkeys(note for sheet in sheets for note in _thinning_note(sheet)),
+        ],
+        "choices": _choices(runs),
+        "divergences": _divergences(runs),
+        "panels": _panels(lambda chart: overlay_charts(chart, sheets)),
+        "flags": _named_flags(runs, found),
+        "batches": None,
+        "steps": _range(runs),
+    }
+    return render(page, payload)
+
+
+def _panels(charts: Any) -> list[dict[str, Any]]:
+    panels = [
+        {
+            "number": panel.number,
+            "title": panel.title,
+            "conclusion": panel.conclusion,
+            "charts": [packed for chart in panel.charts for packed in charts(chart)],
+        }
+        for panel in PANELS
+    ]
+    for panel, wide in zip(panels, _wide(panels), strict=True):
+        panel["wide"] = wide
+    return panels
+
+
+def _wide(panels: Sequence[dict[str, Any]]) -> list[bool]:
+    """Which panels fill a row: all but two neighbours of one chart each."""
+    single = [len(panel["charts"]) == 1 for panel in panels]
+    wide, index = [], 0
+    while index < len(single):
+        pair = single[index : index + 2] == [True, True]
+        wide += [False, False] if pair else [True]
+        index += 2 if pair else 1
+    return wide
+
+
+def _kept_rows(run: RunHistory, flags: Sequence[Flag]) -> list[int]:
+    """Rows that stay exact: flagged ones, then the extremes of loss and norm."""
+    rows = np.searchsorted(run.steps, [flag.step for flag in flags]).tolist()
+    for name in (col.TRAIN_LOSS, col.GRAD_NORM_PRECLIP):
+        if run.has(name) and np.isfinite(run.scalar(name)).any():
+            values = run.scalar(name)
+            rows.append(int(np.argmax(np.where(np.isfinite(values), values, -np.inf))))
+    return rows
+
+
+def _thinning_note(sheet: Sheet) -> list[str]:
+    steps = len(sheet.run)
+    if steps <= sheet.cells:
+        return []
+    wide = -(-steps // sheet.cells)
+    return [
+        f"{steps:,} steps are drawn in cells of {wide:,}: each line keeps the smallest "
+        "and the largest value of every cell, and every step around flagged ones"
+    ]
+
+
+def _facts(run: RunHistory) -> list[tuple[str, str]]:
+    """What the manifest declares, without what was done to the run on purpose."""
+    facts = run.facts
+    clip = "no clipping" if facts.clip is None else f"{facts.clip:g}"
+    schedule = ", ".join(f"{key} {value}" for key, value in facts.schedule.items())
+    optimizer = None
+    if facts.optimizer:
+        optimizer = f"{facts.optimizer} ({facts.beta1}, {facts.beta2}), eps {facts.eps}"
+    named = [
+        ("status", facts.status),
+        ("steps", f"{len(run):,}"),
+        ("seed", facts.seed),
+        ("data seed", facts.data_seed),
+        ("clip", "not declared" if "clip" in facts.unknown else clip),
+        ("batch size", facts.batch_size),
+        ("optimizer", optimizer),
+        ("schedule", schedule or None),
+        ("precision", facts.precision),
+        ("tensors", f"{len(run.tensors):,}"),
+    ]
+    return [(k, "not declared" if v is None else str(v)) for k, v in named]
+
+
+def _flags(flags: Sequence[Flag]) -> list[dict[str, Any]]:
+    return [{"step": flag.step, "text": "; ".join(flag.texts)} for flag in flags]
+
+
+def _named_flags(
+    runs: Sequence[RunHistory], found: Sequence[Sequence[Flag]]
+) -> list[dict[str, Any]]:
+    named = [
+        entry | {"text": f"{run.name}: {entry['text']}"}
+        for run, flags in zip(runs, found, strict=True)
+        for entry in _flags(flags)
+    ]
+    return sorted(named, key=lambda entry: entry["step"])
+
+
+def _range(runs: Sequence[RunHistory]) -> list[int]:
+    """First and last step of all, or [0, 0]."""
+    ends = [int(step) for run in runs if len(run) for step in run.steps[[0, -1]]]
+    return [min(ends), max(ends)] if ends else [0, 0]
+
+
+def _choices(runs: Sequence[RunHistory]) -> list[tuple[str, list[str]]]:
+    configs = [_config(run) for run in runs]
+    return list(differing_choices(configs).items())
+
+
+def _config(run: RunHistory) -> dict[str, Any]:
+    config = read_manifest(run.folder).get("config")
+    if not isinstance(config, dict):
+        return {}
+    kept = {key: value for key, value in config.items() if key not in _NOT_COMPARED}
+    for key, value in kept.items():
+        if isinstance(value, dict):
+            kept[key] = {k: v for k, v in value.items() if k not in _NOT_COMPARED}
+    return kept
+
+
+def _divergences(runs: Sequence[RunHistory]) -> list[dict[str, Any]]:
+    return [
+        {"run": run.name} | _told(first_difference(runs[0], run)) for run in runs[1:]
+    ]
+
+
+def _told(found: Divergence) -> dict[str, Any]:
+    lone = f"; {len(found.lone)} columns are in one of the two only" if found.lone else ""
+    if found.step is None:
+        return {"step": None, "text": f"equal in all {found.common:,} common steps{lone}"}
+    named = ", ".join(found.columns[:_LISTED])
+    more = len(found.columns) - _LISTED
+    named += f" and {more} more" if more > 0 else ""
+    return {"step": found.step, "text": f"first differs at step {found.step:,}: {named}{lone}"}

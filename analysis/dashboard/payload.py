@@ -1,0 +1,57 @@
+"""The numbers of a page: packed, compressed and embedded as text."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from typing import Any
+
+import numpy as np
+
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
+
+
+class Payload:
+    """Arrays one after another; the page refers to them by their index.
+
+    An array's bytes are stored plane by plane (all lowest bytes, then all second
+    ones), which gzip compresses by a further fifth or more.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._index: list[dict[str, Any]] = []
+
+    def floats(self, values: np.ndarray) -> int:
+        """Take floats: as float32, or as float64 where that could not hold them."""
+        values = np.asarray(values, np.float64)
+        size = np.abs(values[np.isfinite(values) & (values != 0)])
+        fits = not len(size) or (MIN_FLOAT32 <= size.min() and size.max() <= MAX_FLOAT32)
+        with np.errstate(over="ignore"):  # an inf among the values
+            return self._add(values.astype("<f4" if fits else "<f8"))
+
+    def integers(self, values: np.ndarray) -> int:
+        """Take integers from 0 to 2**32 - 1, in as few bytes as they need."""
+        values = np.asarray(values)
+        largest = int(values.max()) if len(values) else 0
+        if (len(values) and int(values.min()) < 0) or largest >= 2**32:
+            raise ValueError(f"expected 0 to 2**32 - 1, found {values.min()}, {largest}")
+        kind = "<u1" if largest < 2**8 else "<u2" if largest < 2**16 else "<u4"
+        return self._add(values.astype(kind))
+
+    def _add(self, array: np.ndarray) -> int:
+        planes = array.view(np.uint8).reshape(len(array), array.itemsize).T
+        self._parts.append(planes.tobytes())
+        self._index.append({"type": array.dtype.str[1:], "length": len(array)})
+        return len(self._index) - 1
+
+    @property
+    def index(self) -> list[dict[str, Any]]:
+        """Type and length of each array, in order."""
+        return self._index
+
+    def encoded(self) -> str:
+        """Everything, compressed, as base64."""
+        packed = gzip.compress(b"".join(self._parts), compresslevel=5, mtime=0)
+        return base64.b64encode(packed).decode("ascii")

@@ -1,0 +1,82 @@
+"""From the description of a page to one HTML file that asks nobody for anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from analysis.dashboard.payload import Payload
+
+_ASSETS = Path(__file__).parent / "assets"
+_STYLES = ("uPlot.min.css", "page.css")
+_SCRIPTS = (
+    "uPlot.iife.min.js",
+    "dom.js",
+    "payload.js",
+    "format.js",
+    "lines.js",
+    "canvas.js",
+    "chart.js",
+    "legend.js",
+    "batch.js",
+    "page.js",
+)
+
+
+def render(page: dict[str, Any], payload: Payload) -> str:
+    """The page as HTML.
+
+    Text of the page is escaped by the template. Scripts and styles run only if their
+    hash is that of ours (a Content-Security-Policy), and nothing may be fetched.
+
+    Args:
+        page: plain JSON, as ``analysis.dashboard.pages`` makes it.
+        payload: its numbers.
+    """
+    style, script = _joined(_STYLES), _joined(_SCRIPTS)
+    text = json.dumps(page | {"payload": payload.index}, allow_nan=False)
+    return _template().render(
+        page=page,
+        style=Markup(style),  # noqa: S704 - our own files
+        script=Markup(script),  # noqa: S704
+        policy=_policy(style, script),
+        json=Markup(text.replace("&", "\\u0026").replace("<", "\\u003c")),  # noqa: S704
+        numbers=Markup(payload.encoded()),  # noqa: S704 - base64
+    )
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+@cache
+def _joined(names: tuple[str, ...]) -> str:
+    """Files of the assets one after another, as they stand between their tags."""
+    text = "\n".join((_ASSETS / name).read_text("utf-8") for name in names)
+    return f"\n{text}\n"
+
+
+def _policy(style: str, script: str) -> str:
+    parts = ["default-src 'none'", "base-uri 'none'", "form-action 'none'"]
+    parts += [f"script-src {_hash(script)}", f"style-src {_hash(style)}"]
+    return "; ".join(parts)
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

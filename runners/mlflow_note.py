@@ -1,0 +1,179 @@
+"""The notes on the pages of runs and sweeps in MLflow, in Markdown.
+
+MLflow renders a note as Markdown with HTML in it. A name or an error message comes
+from a run, which may be anybody's; it is shown as text, whatever it contains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analysis import summary as keys
+from analysis.flags import Flag
+from analysis.summary import Figure, RunSummary
+
+MAX_NOTE = 7900  # characters; MLflow cuts a tag at 8000
+MAX_TEXT = 300  # characters of one text of a run, before it is escaped
+
+# Left as they are: letters, digits, blanks, commas, a dot between digits and a hyphen
+# between letters or digits. None of them means anything to Markdown or HTML there.
+_MARKUP = re.compile(r"(?!(?<=[0-9])\.(?=[0-9])|(?<=[A-Za-z0-9])-(?=[A-Za-z0-9]))\W|_")
+_FIGURES = {
+    keys.FINAL_LOSS: "final loss",
+    keys.PEAK_LOSS: "peak loss after the warmup",
+    keys.LARGEST_NORM: "largest gradient norm after the warmup, before clipping",
+    keys.FIRST_NONFINITE: "first step that is not finite",
+    keys.LARGEST_RESIDUAL: "largest accounting residual",
+    keys.DUPLICATES: "most duplicate rows in a batch",
+    keys.FLAGGED: "flagged steps",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run, as far as a note tells it.
+
+    Attributes:
+        name: of the run.
+        status: running, finished, failed or killed.
+        error: what ended it, if anything did.
+        summary: of its record.
+    """
+
+    name: str
+    status: str
+    error: str | None = None
+    summary: RunSummary = field(default_factory=RunSummary)
+
+
+def escaped(text: str, limit: int = MAX_TEXT) -> str:
+    """Text that Markdown and HTML show as it is, on one line, cut at the limit."""
+    line = " ".join(text.split())
+    line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}"
+                   for sign in line)  # fmt: skip
+    cut = line if len(line) <= limit else line[: limit - 3] + "..."
+    return _MARKUP.sub(_reference, cut)
+
+
+def _reference(found: re.Match[str]) -> str:
+    sign = found[0]
+    return sign if sign in " ," else f"&#{ord(sign)};"
+
+
+def page(experiment_id: str, run_id: str, file: str | None = None) -> str:
+    """The address of a run's page, or of one of its artifacts, within the UI."""
+    address = f"#/experiments/{experiment_id}/runs/{run_id}"
+    return address if file is None else f"{address}/artifacts/{file}"
+
+
+def run_note(
+    outcome: Outcome, config: dict[str, Any], links: dict[str, str] | None = None
+) -> str:
+    """The note on a run's page.
+
+    Args:
+        outcome: how it ended, or that it runs.
+        config: as in the manifest.
+        links: words -> address, shown at the end.
+    """
+    lines = [_choices(config), "", _status(outcome, config)]
+    if outcome.error:
+        lines += ["", f"Reason: {escaped(outcome.error)}"]
+    if outcome.summary.figures:
+        lines += ["", "| | value | step |", "|---|---|---|"]
+        lines += [_figure_row(*item) for item in outcome.summary.figures.items()]
+    end = ["", " · ".join(f"[{words}]({to})" for words, to in (links or {}).items())]
+    if outcome.summary.steps:
+        lines += ["", *_flag_lines(outcome.summary.flags, _length(lines + end))]
+    return "\n".join(lines + end).strip()
+
+
+def _choices(config: dict[str, Any]) -> str:
+    """What the run is, in one line."""
+    kind, clip = config["injection"]["kind"], config["clip"]
+    at = f"**{escaped(kind)}** at step {config['injection_step']}"
+    parts = [
+        "**No fault**" if kind == "none" else f"Fault: {at}",
+        "no clipping" if clip is None else f"clip {clip}",
+        f"loader {escaped(config['loader']['kind'])}",
+        f"seed {config['seed']}",
+    ]
+    if config["data_seed"] != config["seed"]:
+        parts.append(f"data seed {config['data_seed']}")
+    return ", ".join([*parts, f"{config['steps']} steps"])
+
+
+def _status(outcome: Outcome, config: dict[str, Any]) -> str:
+    status = f"Status: **{escaped(outcome.status)}**"
+    if outcome.status == "running":
+        return status
+    return f"{status}, {outcome.summary.steps} of {config['steps']} steps recorded"
+
+
+def _figure_row(key: str, figure: Figure) -> str:
+    counts = key in (keys.FIRST_NONFINITE, keys.DUPLICATES, keys.FLAGGED)
+    step = "" if key in (keys.FLAGGED, keys.FIRST_NONFINITE) else figure.step
+    return f"| {_FIGURES[key]} | {number(figure.value, counts)} | {step} |"
+
+
+def number(value: float, count: bool = False) -> str:
+    """A number as the notes show it: four digits, or a count."""
+    return f"{value:.0f}" if count else f"{value:.4g}"
+
+
+def _flag_lines(flags: Sequence[Flag], used: int) -> list[str]:
+    if not flags:
+        return ["No step is flagged."]
+    rows = (
+        f"- step {flag.step}: {'; '.join(map(escaped, flag.texts))}" for flag in flags
+    )
+    return ["Flagged steps:", "", *_bounded(list(rows), used + 40)]
+
+
+def sweep_note(
+    title: str, rows: Iterable[tuple[str, Outcome | None]], links: dict[str, str]
+) -> str:
+    """The note on the page of a sweep's parent: one row a run.
+
+    Args:
+        title: the overrides that were swept.
+        rows: address of a run's page, and what became of it; None is not known.
+        links: words -> address.
+    """
+    head = [f"Swept: **{escaped(title, 600)}**", ""]
+    head += [" · ".join(f"[{words}]({to})" for words, to in links.items()), ""]
+    head += ["| run | status | final loss | largest norm | flagged steps |"]
+    head += ["|---|---|---|---|---|"]
+    lines = [_sweep_row(address, outcome) for address, outcome in rows]
+    return "\n".join(head + _bounded(lines, _length(head)))
+
+
+def _sweep_row(address: str, outcome: Outcome | None) -> str:
+    if outcome is None:
+        return f"| [a run]({address}) | not complete here | | | |"
+    figures = outcome.summary.figures
+    shown = [
+        number(figures[key].value, key == keys.FLAGGED) if key in figures else ""
+        for key in (keys.FINAL_LOSS, keys.LARGEST_NORM, keys.FLAGGED)
+    ]
+    name = f"[{escaped(outcome.name)}]({address})"
+    return f"| {' | '.join([name, escaped(outcome.status), *shown])} |"
+
+
+def _length(lines: Iterable[str]) -> int:
+    return sum(len(line) + 1 for line in lines)
+
+
+def _bounded(lines: list[str], used: int) -> list[str]:
+    """As many lines as there is room for, and how many more there are."""
+    room = MAX_NOTE - used - len("\n\nand 1000000 more")
+    kept: list[str] = []
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            return [*kept, "", f"and {len(lines) - len(kept)} more"]
+        kept.append(line)
+    return kept
