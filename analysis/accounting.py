@@ -73,14 +73,13 @@ def accounting_residual(history: RunHistory) -> AccountingResult:
     shape = (len(history), len(tensors))
     residual, excess = np.full(shape, np.nan), np.full(shape, np.nan)
     nonfinite = np.zeros(len(tensors), np.int64)
-    refused, refused_first = {}, {}
+    refused_first = {}
     frozen, unstarted = _frozen_steps(history), history.steps[:1] != 0
+    refused = not_applicable(history)
     of_the_run = _run_reason(history)
     for index, name in enumerate(tensors):
         common = of_the_run or _gradient_reason(history, name)
-        if reason := common or _state_reason(history, EXP_AVG_SQ_SUM + name, "beta2"):
-            refused[name] = reason
-        else:
+        if name not in refused:
             column = _residual(history, name, frozen)
             nonfinite[index] = np.isnan(column).sum()
             residual[:, index] = column
@@ -93,6 +92,17 @@ def accounting_residual(history: RunHistory) -> AccountingResult:
     return AccountingResult(
         tensors, residual, nonfinite, refused, excess, refused_first
     )
+
+
+def not_applicable(history: RunHistory) -> dict[str, str]:
+    """Tensors whose second moment cannot be judged, and why."""
+    of_the_run, refused = _run_reason(history), {}
+    for name in history.tensors:
+        reason = of_the_run or _gradient_reason(history, name)
+        reason = reason or _state_reason(history, EXP_AVG_SQ_SUM + name, "beta2")
+        if reason:
+            refused[name] = reason
+    return refused
 
 
 def _residual(history: RunHistory, tensor: str, frozen: np.ndarray) -> np.ndarray:

@@ -14,8 +14,9 @@ import numpy as np
 
 from analysis.accounting import accounting_residual
 from analysis.history import RunHistory
+from analysis.marks import find_marks
 from analysis.rule import DEFAULT_RULE, RuleParameters
-from analysis.spikes import Mark, Onsets, find_marks
+from analysis.spikes import Mark, Onsets
 from minigpt import records as col
 
 # Float32 sums leave 1e-6 in health; a state that was changed at all leaves far more.

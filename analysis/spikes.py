@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite, log
 
@@ -133,6 +132,12 @@ class StepDetector:
         self._norm.push(None if reasons else size)
         return Mark(step, tuple(reasons), loss_z, norm_z) if reasons else None
 
+    def prime(self, step: int, loss: float, grad_norm: float | None) -> None:
+        """Take a step that is known to be ordinary without judging it."""
+        self._last = step
+        self._loss.push(loss)
+        self._norm.push(None if grad_norm is None else log(max(grad_norm, TINY_NORM)))
+
 
 class Onsets:
     """Tells the first mark of an event from those that follow it."""
@@ -145,28 +150,6 @@ class Onsets:
         """Whether no step was marked in the ``quiet`` ones before this mark."""
         last, self._last = self._last, mark.step
         return last is None or mark.step - last > self._quiet
-
-
-def find_marks(
-    losses: Iterable[float],
-    norms: Iterable[float] | None,
-    steps: Iterable[int] | None = None,
-    rule: RuleParameters = DEFAULT_RULE,
-) -> list[Mark]:
-    """All marks of a whole run: the detector, step after step.
-
-    Args:
-        losses: raw loss of each step, nats per token.
-        norms: gradient norm of each step before clipping, or None.
-        steps: their numbers, by default 0, 1, 2, ...
-        rule: the detector's numbers.
-    """
-    detector = StepDetector(rule)
-    losses = [float(loss) for loss in losses]
-    norms = [None] * len(losses) if norms is None else [float(norm) for norm in norms]
-    steps = range(len(losses)) if steps is None else [int(step) for step in steps]
-    marks = map(detector.update, steps, losses, norms)
-    return [mark for mark in marks if mark is not None]
 
 
 # -- shipping -------------------------------------------------------------------------

@@ -61,6 +61,25 @@ def lab(root: Root = _DEFAULT_ROOT) -> None:
     raise typer.Exit(run_lab(root, _console))
 
 
+@app.command(rich_help_panel="A learner")
+def dashboard(
+    run: str,
+    baseline: Annotated[
+        str | None, typer.Option(help="A run drawn below it in grey: its twin.")
+    ] = None,
+    root: Root = _DEFAULT_ROOT,
+    uri: Uri = None,
+) -> None:
+    """Draw a run's page, dashboard.html, into its folder and attach it in MLflow.
+
+    Exit code 1: the page is written and could not be attached.
+    """
+    from runners.dashboard import dashboard as run_dashboard
+    from runners.tracked import Place
+
+    raise typer.Exit(run_dashboard(run, baseline, Place(root, uri), _console))
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     rich_help_panel="A researcher",
@@ -73,6 +92,25 @@ def train(context: typer.Context) -> None:
     from runners.train import train as run_train
 
     raise typer.Exit(run_train(context.args, _console))
+
+
+@app.command(rich_help_panel="A researcher")
+def compare(
+    runs: list[str],
+    output: Annotated[
+        Path | None, typer.Option(help="The file; default: compare.html in the root.")
+    ] = None,
+    root: Root = _DEFAULT_ROOT,
+    uri: Uri = None,
+) -> None:
+    """Draw several runs, or those of a sweep id, over each other on one page.
+
+    The page begins with what differs in their choices and the first differing step.
+    """
+    from runners.dashboard import compare as run_compare
+    from runners.tracked import Place
+
+    raise typer.Exit(run_compare(runs, output, Place(root, uri), _console))
 
 
 @app.command(rich_help_panel="A researcher")

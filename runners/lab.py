@@ -12,12 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from analysis.ema import ema
-from analysis.history import RunHistory, read_manifest
+from analysis.history import RunHistory, load, read_manifest
 from analysis.predictions import Scene, Verdict, judge
 from minigpt.records import TRAIN_LOSS, InputError
 from runners.closing import RunResult
 from runners.compose import compose_config
 from runners.config import RunConfig, config_hash
+from runners.dashboard import DASHBOARD, write_dashboard
 from runners.execution import execute
 from runners.folders import read_link, run_folders
 from runners.manifest import code_hash
@@ -26,7 +27,7 @@ from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
 from runners.report import report_runs, say
 from runners.spec import compose_run, read_spec
-from runners.tracked import Place, find
+from runners.tracked import Place, attach, find
 from runners.tracker import Shipped, Tracker
 from runners.verify import compute, pull_runs, show
 
@@ -53,6 +54,7 @@ def lab(root: Path, console: Console) -> int:
     if not _train(configs, root, console):
         return 1
     place = Place(root)
+    _draw(configs, root, console)
     show(compute(read_spec(plan["verification"]), place), console)
     console.print(_predictions(plan["predictions"], place))
     say(console, _NOTE)
@@ -83,6 +85,19 @@ def _train(configs: Sequence[RunConfig], root: Path, console: Console) -> bool:
         shipped = tracker.close()
         report_runs(console, results, shipped)
     return not any(answer.problem for answer in shipped)
+
+
+def _draw(configs: Sequence[RunConfig], root: Path, console: Console) -> None:
+    """The dashboards of the lab's runs, the first of them in grey below the others."""
+    folders = _finished(root)
+    baseline = load(folders[_identity(configs[0])])
+    for config in configs:
+        folder = folders[_identity(config)]
+        below = baseline if folder != baseline.folder else None
+        say(console, str(write_dashboard(folder, below)))
+        link = read_link(folder)
+        if link:
+            attach(folder / DASHBOARD, link["run_id"], Place(root))
 
 
 def _identity(config: RunConfig) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from a run, which may be anybody's; it is shown as text, whatever it contains.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +24,12 @@ _MARKUP = re.compile(r"(?!(?<=[0-9])\.(?=[0-9])|(?<=[A-Za-z0-9])-(?=[A-Za-z0-9])
 _FIGURES = {
     keys.FINAL_LOSS: "final loss",
     keys.PEAK_LOSS: "peak loss after the warmup",
-    keys.LARGEST_NORM: "largest gradient norm after the warmup, before clipping",
+    keys.LARGEST_NORM: "largest pre-clip norm after the warmup",
     keys.FIRST_NONFINITE: "first step that is not finite",
     keys.LARGEST_RESIDUAL: "largest accounting residual",
     keys.DUPLICATES: "most duplicate rows in a batch",
-    keys.FLAGGED: "flagged steps",
 }
+_GAP = "&ensp;"  # the UI's tables have no space between their columns
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,27 @@ def run_note(
         config: as in the manifest.
         links: words -> address, shown at the end.
     """
-    lines = [_choices(config), "", _status(outcome, config)]
+    top = [_choices(config), _status(outcome, config)]
     if outcome.error:
-        lines += ["", f"Reason: {escaped(outcome.error)}"]
+        top.append(f"Reason: {escaped(outcome.error)}")
+    if links:
+        top.append(" · ".join(f"[{words}]({to})" for words, to in links.items()))
+    lines = ["\n".join(top), ""]  # one line each: the UI breaks them as written
     if outcome.summary.figures:
-        lines += ["", "| | value | step |", "|---|---|---|"]
-        lines += [_figure_row(*item) for item in outcome.summary.figures.items()]
-    end = ["", " · ".join(f"[{words}]({to})" for words, to in (links or {}).items())]
-    if outcome.summary.steps:
-        lines += ["", *_flag_lines(outcome.summary.flags, _length(lines + end))]
-    return "\n".join(lines + end).strip()
+        lines += [f"| | {_GAP}value | {_GAP}step |", "|---|---|---|"]
+        lines += _figure_rows(outcome.summary.figures)
+        lines.append("")
+    if outcome.summary.flags:
+        lines += _flag_lines(outcome.summary.flags, _length(lines))
+    return "\n".join(lines).strip()
+
+
+def linked(note: str, words: str, to: str) -> str:
+    """A note of ours with one more link at its top; with it already, as it is."""
+    if f"]({to})" in note:
+        return note
+    top, blank, rest = note.partition("\n\n")
+    return f"{top}\n[{words}]({to}){blank}{rest}"
 
 
 def _choices(config: dict[str, Any]) -> str:
@@ -110,13 +121,23 @@ def _status(outcome: Outcome, config: dict[str, Any]) -> str:
     status = f"Status: **{escaped(outcome.status)}**"
     if outcome.status == "running":
         return status
-    return f"{status}, {outcome.summary.steps} of {config['steps']} steps recorded"
+    summary = outcome.summary
+    status += f", {summary.steps} of {config['steps']} steps recorded"
+    if not summary.steps:
+        return status
+    if not summary.flags:
+        return f"{status}, no step is flagged"
+    steps = ", ".join(str(flag.step) for flag in summary.flags[:5])
+    more = ", ..." if len(summary.flags) > 5 else ""
+    return f"{status}, flagged: **{steps}{more}**"
 
 
-def _figure_row(key: str, figure: Figure) -> str:
-    counts = key in (keys.FIRST_NONFINITE, keys.DUPLICATES, keys.FLAGGED)
-    step = "" if key in (keys.FLAGGED, keys.FIRST_NONFINITE) else figure.step
-    return f"| {_FIGURES[key]} | {number(figure.value, counts)} | {step} |"
+def _figure_rows(figures: dict[str, Figure]) -> Iterator[str]:
+    for key, words in _FIGURES.items():
+        if key in figures:
+            figure = figures[key]
+            value = number(figure.value, key in (keys.FIRST_NONFINITE, keys.DUPLICATES))
+            yield f"| {words} | {_GAP}{value} | {_GAP}{figure.step} |"
 
 
 def number(value: float, count: bool = False) -> str:
@@ -125,12 +146,11 @@ def number(value: float, count: bool = False) -> str:
 
 
 def _flag_lines(flags: Sequence[Flag], used: int) -> list[str]:
-    if not flags:
-        return ["No step is flagged."]
-    rows = (
+    rows = [
         f"- step {flag.step}: {'; '.join(map(escaped, flag.texts))}" for flag in flags
-    )
-    return ["Flagged steps:", "", *_bounded(list(rows), used + 40)]
+    ]
+    head = ["Flagged steps:", ""]
+    return head + _bounded(rows, used + _length(head))
 
 
 def sweep_note(
@@ -145,7 +165,8 @@ def sweep_note(
     """
     head = [f"Swept: **{escaped(title, 600)}**", ""]
     head += [" · ".join(f"[{words}]({to})" for words, to in links.items()), ""]
-    head += ["| run | status | final loss | largest norm | flagged steps |"]
+    titles = ("status", "final loss", "largest norm", "flagged steps")
+    head += [f"| run | {' | '.join(_GAP + title for title in titles)} |"]
     head += ["|---|---|---|---|---|"]
     lines = [_sweep_row(address, outcome) for address, outcome in rows]
     return "\n".join(head + _bounded(lines, _length(head)))
@@ -160,7 +181,8 @@ def _sweep_row(address: str, outcome: Outcome | None) -> str:
         for key in (keys.FINAL_LOSS, keys.LARGEST_NORM, keys.FLAGGED)
     ]
     name = f"[{escaped(outcome.name)}]({address})"
-    return f"| {' | '.join([name, escaped(outcome.status), *shown])} |"
+    cells = [_GAP + cell for cell in (escaped(outcome.status), *shown)]
+    return f"| {' | '.join([name, *cells])} |"
 
 
 def _length(lines: Iterable[str]) -> int:

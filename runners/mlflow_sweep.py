@@ -7,7 +7,7 @@ from mlflow.tracking import MlflowClient
 from runners.mlflow_note import page, sweep_note
 from runners.mlflow_run import MlflowRun
 from runners.mlflow_tags import NOTE, sweep_tags
-from runners.mlflow_view import BY_NAME, EVERY_RUN, address, save_view
+from runners.mlflow_view import EVERY_RUN, address, save_view
 
 MAX_NAME = 250  # characters of a run's name in MLflow
 
@@ -30,9 +30,7 @@ class SweepRun:
         run = client.create_run(experiment_id, run_name=title[:MAX_NAME], tags=tags)
         self.run_id: str = run.info.run_id
         runs = f"tags.sweep = '{sweep}' AND {EVERY_RUN}"
-        save_view(
-            client, experiment_id, self._view, f"Sweep {sweep}", runs, order=BY_NAME
-        )
+        save_view(client, experiment_id, self._view, f"Sweep {sweep}", runs)
 
     @property
     def _view(self) -> str:

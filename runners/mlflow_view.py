@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import zlib
 from contextlib import suppress
 from typing import Any
@@ -23,25 +24,47 @@ from runners.curves import LOSS_EMA
 VIEW = "loss-autopsy"
 PREFIX = "mlflow.sharedViewState."
 # Milliseconds, when this view was designed: a later design replaces an older one.
-DESIGNED = 1_764_500_000_000
+DESIGNED = 1_796_000_000_000
 
 # The UI has two faces; the other one is for prompts and traces.
 TRAINING = "&workflowType=machine_learning"
 
 # Sorted by the time they began, MLflow folds the runs of a sweep under their parent;
 # in any other order it shows every run.
-NEWEST_FIRST = ("attributes.end_time", False)
-BY_NAME = ("tags.`mlflow.runName`", True)
+_ORDER = "tags.`mlflow.runName`"
 
-# What tells runs apart, in the order in which it is read.
-_COLUMNS = (
-    *(f"tags.`{name}`" for name in ("injection", "clip", "loader", "seed")),
-    *(f"metrics.`{key}`" for key in keys.SUMMARY_KEYS),
-)
+# What tells runs apart, in the order in which it is read; pixels, so that the whole
+# name of a column can be read.
+_COLUMNS = {
+    "attributes.`Run Name`": 330,
+    "tags.`injection`": 100,
+    "tags.`clip`": 65,
+    "tags.`loader`": 90,
+    "tags.`seed`": 65,
+    f"metrics.`{keys.FLAGGED}`": 170,
+    f"metrics.`{keys.LARGEST_NORM}`": 200,
+    f"metrics.`{keys.LARGEST_RESIDUAL}`": 190,
+    f"metrics.`{keys.DUPLICATES}`": 220,
+    f"metrics.`{keys.FINAL_LOSS}`": 145,
+    f"metrics.`{keys.PEAK_LOSS}`": 145,
+    f"metrics.`{keys.FIRST_NONFINITE}`": 210,
+    "runDateAndNestInfo": 140,
+    "duration": 90,
+}
+_ALWAYS_SHOWN = ("attributes.`Run Name`", "runDateAndNestInfo", "duration")
+# The faults of this project hardly move the loss, so the numbers come before it.
 _SECTIONS: dict[str, tuple[str, ...]] = {
+    "Summary": (
+        keys.LARGEST_NORM,
+        keys.LARGEST_RESIDUAL,
+        keys.DUPLICATES,
+        keys.FLAGGED,
+        keys.FINAL_LOSS,
+        keys.PEAK_LOSS,
+        keys.FIRST_NONFINITE,
+    ),
     "Loss": (col.TRAIN_LOSS, LOSS_EMA, col.VAL_LOSS),
     "Gradients": (col.GRAD_NORM_PRECLIP, col.GRAD_NORM_POSTCLIP, col.UPDATE_NORM),
-    "Summary": keys.SUMMARY_KEYS,
     "Batches": (col.TOKEN_LOSS_P99, col.RARE_TOKEN_MAX_COUNT, col.DUPLICATE_ROWS),
     "More": (col.LR, col.RELATIVE_UPDATE, col.VAL_LOSS_CAUSAL, col.FUTURE_LEAK),
 }
@@ -59,9 +82,8 @@ def save_view(
     client: MlflowClient,
     experiment_id: str,
     key: str = VIEW,
-    name: str = "Compare runs",
+    name: str = "All runs",
     runs: str = EVERY_RUN,
-    order: tuple[str, bool] = NEWEST_FIRST,
 ) -> None:
     """Give an experiment a view, unless it has it; without it the UI works as ever.
 
@@ -71,12 +93,11 @@ def save_view(
         key: what addresses call the view.
         name: what the UI lists it as.
         runs: MLflow filter of the runs that it shows.
-        order: the column to sort by, and whether upwards.
     """
     with suppress(MlflowException):
         tag, tags = PREFIX + key, client.get_experiment(experiment_id).tags
         if not _is_current(tags.get(tag)):
-            client.set_experiment_tag(experiment_id, tag, _envelope(name, runs, order))
+            client.set_experiment_tag(experiment_id, tag, _envelope(name, runs))
 
 
 def experiments_with_view(client: MlflowClient) -> list[tuple[str, str]]:
@@ -92,27 +113,32 @@ def _is_current(value: str | None) -> bool:
         return False
 
 
-def _envelope(name: str, runs: str, order: tuple[str, bool]) -> str:
-    """As the UI writes it; deflated, for some stores take 5000 characters a tag."""
-    state = json.dumps(_state(runs, order), separators=(",", ":"))
+def _envelope(name: str, runs: str) -> str:
+    """As the UI writes it; deflated, for some stores take 5000 characters a tag.
+
+    The UI lists the newest view first, so that the view of the last sweep is on top.
+    """
+    now = DESIGNED if runs == EVERY_RUN else max(DESIGNED, int(time.time() * 1000))
+    state = json.dumps(_state(runs), separators=(",", ":"))
     packed = base64.b64encode(zlib.compress(state.encode(), 9)).decode()
     return json.dumps(
         {
             "name": name[:80],
-            "createdAt": DESIGNED,
-            "updatedAt": DESIGNED,
+            "createdAt": now,
+            "updatedAt": now,
             "state": f"deflate;{packed}",
         }
     )
 
 
-def _state(runs: str, order: tuple[str, bool]) -> dict[str, Any]:
+def _state(runs: str) -> dict[str, Any]:
     return {
         "searchFilter": runs,
-        "orderByKey": order[0],
-        "orderByAsc": order[1],
-        "selectedColumns": list(_COLUMNS),
-        "columnOrder": [],
+        "orderByKey": _ORDER,
+        "orderByAsc": True,
+        "selectedColumns": [one for one in _COLUMNS if one not in _ALWAYS_SHOWN],
+        "columnOrder": list(_COLUMNS),
+        "columnWidths": _COLUMNS,
         "runsHiddenMode": "SHOW_ALL",  # the UI's own choice hides all but ten
         "compareRunCharts": [
             _card(section, key) for section, shown in _SECTIONS.items() for key in shown

@@ -170,6 +170,27 @@ def pull(run_id: str, place: Place) -> Path:
     return target
 
 
+def attach(path: Path, run_id: str, place: Place) -> None:
+    """Upload a file as an artifact of a run.
+
+    Raises:
+        StoreError: no store, or one that does not open.
+        InputError: no such run, or it does not take the file.
+    """
+    from mlflow.exceptions import MlflowException
+
+    from runners.store import first_line
+
+    find(run_id, place)
+    try:
+        _client(place).log_artifact(run_id, str(path))
+    except (MlflowException, OSError) as error:
+        raise InputError(
+            f"{path.name}: expected a place among the artifacts of run {run_id}, "
+            f"found: {first_line(error)}"
+        ) from error
+
+
 def _download(client: MlflowClient, run_id: str, target: Path) -> None:
     from mlflow.exceptions import MlflowException
 

@@ -55,7 +55,10 @@ def batch_log(run: RunHistory, keep: list[int], payload: Payload) -> dict[str, A
     names = (col.BATCH_TOKENS, col.BATCH_ROW_LENGTHS)
     missing = [name for name in names if not run.has(name)]
     rows = _shown_rows(run, keep)
-    log = {"rows": payload.integers(run.steps[rows]), "facts": _facts(run, rows, payload)}
+    log = {
+        "rows": payload.integers(run.steps[rows]),
+        "facts": _facts(run, rows, payload),
+    }
     if missing:
         return log | {"absent": f"the record has no column {' or '.join(missing)}"}
     return log | _texts(run, rows, payload) | {"kept": len(rows), "of": len(run)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.accounting import accounting_residual
+from analysis.accounting import accounting_residual, not_applicable
 from analysis.dashboard.lines import (
     Absent,
     Chart,
@@ -86,10 +86,9 @@ def _residuals(run: RunHistory) -> list[Line]:
 
 
 def _residual_note(run: RunHistory) -> str:
-    found = accounting_residual(run)
-    if not found.not_applicable:
+    named = [f"{name} ({why})" for name, why in not_applicable(run).items()]
+    if not named:
         return ""
-    named = [f"{name} ({why})" for name, why in found.not_applicable.items()]
     more = f" and {len(named) - 4} more" if len(named) > 4 else ""
     return f"Not applicable: {', '.join(named[:4])}{more}."
 

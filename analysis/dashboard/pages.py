@@ -128,13 +128,13 @@ def _wide(panels: Sequence[dict[str, Any]]) -> list[bool]:
 
 
 def _kept_rows(run: RunHistory, flags: Sequence[Flag]) -> list[int]:
-    """Rows that stay exact: flagged ones, then the extremes of loss and norm."""
-    rows = np.searchsorted(run.steps, [flag.step for flag in flags]).tolist()
+    """Rows that stay exact: the extremes of loss and norm, then flagged ones."""
+    rows = []
     for name in (col.TRAIN_LOSS, col.GRAD_NORM_PRECLIP):
         if run.has(name) and np.isfinite(run.scalar(name)).any():
             values = run.scalar(name)
             rows.append(int(np.argmax(np.where(np.isfinite(values), values, -np.inf))))
-    return rows
+    return rows + np.searchsorted(run.steps, [flag.step for flag in flags]).tolist()
 
 
 def _thinning_note(sheet: Sheet) -> list[str]:
@@ -198,14 +198,19 @@ def _choices(runs: Sequence[RunHistory]) -> list[tuple[str, list[str]]]:
 
 
 def _config(run: RunHistory) -> dict[str, Any]:
-    config = read_manifest(run.folder).get("config")
-    if not isinstance(config, dict):
-        return {}
-    kept = {key: value for key, value in config.items() if key not in _NOT_COMPARED}
+    """The choices of a run, and the code and versions that it was made with."""
+    manifest = read_manifest(run.folder)
+    config = manifest.get("config")
+    kept = _without(config) if isinstance(config, dict) else {}
     for key, value in kept.items():
         if isinstance(value, dict):
-            kept[key] = {k: v for k, v in value.items() if k not in _NOT_COMPARED}
-    return kept
+            kept[key] = _without(value)
+    made = {key: manifest.get(key) for key in ("code_hash", "versions")}
+    return kept | {key: value for key, value in made.items() if value}
+
+
+def _without(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in _NOT_COMPARED}
 
 
 def _divergences(runs: Sequence[RunHistory]) -> list[dict[str, Any]]:
@@ -215,10 +220,14 @@ def _divergences(runs: Sequence[RunHistory]) -> list[dict[str, Any]]:
 
 
 def _told(found: Divergence) -> dict[str, Any]:
-    lone = f"; {len(found.lone)} columns are in one of the two only" if found.lone else ""
+    lone = ""
+    if found.lone:
+        lone = f"; {len(found.lone)} columns are in one of the two only"
     if found.step is None:
-        return {"step": None, "text": f"equal in all {found.common:,} common steps{lone}"}
+        text = f"equal in all {found.common:,} common steps{lone}"
+        return {"step": None, "text": text}
     named = ", ".join(found.columns[:_LISTED])
     more = len(found.columns) - _LISTED
     named += f" and {more} more" if more > 0 else ""
-    return {"step": found.step, "text": f"first differs at step {found.step:,}: {named}{lone}"}
+    text = f"first differs at step {found.step:,}: {named}{lone}"
+    return {"step": found.step, "text": text}

@@ -27,16 +27,16 @@ class Payload:
         """Take floats: as float32, or as float64 where that could not hold them."""
         values = np.asarray(values, np.float64)
         size = np.abs(values[np.isfinite(values) & (values != 0)])
-        fits = not len(size) or (MIN_FLOAT32 <= size.min() and size.max() <= MAX_FLOAT32)
+        fits = np.all((size >= MIN_FLOAT32) & (size <= MAX_FLOAT32))
         with np.errstate(over="ignore"):  # an inf among the values
             return self._add(values.astype("<f4" if fits else "<f8"))
 
     def integers(self, values: np.ndarray) -> int:
         """Take integers from 0 to 2**32 - 1, in as few bytes as they need."""
         values = np.asarray(values)
-        largest = int(values.max()) if len(values) else 0
-        if (len(values) and int(values.min()) < 0) or largest >= 2**32:
-            raise ValueError(f"expected 0 to 2**32 - 1, found {values.min()}, {largest}")
+        largest, smallest = int(values.max(initial=0)), int(values.min(initial=0))
+        if smallest < 0 or largest >= 2**32:
+            raise ValueError(f"expected 0 to 2**32 - 1, found {smallest} to {largest}")
         kind = "<u1" if largest < 2**8 else "<u2" if largest < 2**16 else "<u4"
         return self._add(values.astype(kind))
 

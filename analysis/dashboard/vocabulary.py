@@ -31,7 +31,9 @@ def read_vocabulary(run: RunHistory) -> dict[int, str]:
         return _texts(document)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{path.name}: expected a tokenizer.json: {reason:.200}") from None
+        raise InputError(
+            f"{path.name}: expected a tokenizer.json, found: {reason:.200}"
+        ) from None
 
 
 def _texts(document: Any) -> dict[int, str]:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.ema import ema
+from analysis.marks import find_marks
 from analysis.rule import RuleParameters
 from analysis.spikes import (
     Mark,
     Onsets,
     ShippingRule,
     StepDetector,
-    find_marks,
     ship,
     stride_at,
 )

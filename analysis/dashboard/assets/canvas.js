@@ -15,11 +15,15 @@ function verticalLine(chart, step, colour, dash) {
   ctx.restore();
 }
 
+const MOST_MARKS = 60; // more lines than this would cover what they mark
+
 function paintMarks(chart, flags) {
   const { ctx, bbox } = chart;
+  const { min, max } = chart.scales.x;
+  const few = flags.filter(({ step }) => step >= min && step <= max).length <= MOST_MARKS;
   const size = 5 * devicePixelRatio;
   for (const { step } of flags) {
-    verticalLine(chart, step, themed("--mark"), [3, 3]);
+    if (few) verticalLine(chart, step, themed("--mark"), [3, 3]);
     const x = chart.valToPos(step, "x", true);
     if (x < bbox.left || x > bbox.left + bbox.width) continue;
     ctx.save();

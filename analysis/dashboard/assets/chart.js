@@ -75,7 +75,7 @@ function makeChart(figure, spec, page) {
     },
     hooks: {
       // Below the lines: a spike of one step is as narrow as the mark of its step.
-      drawClear: [
+      drawAxes: [
         (chart) => {
           if (spec.histogram) paintHistogram(chart, spec.histogram);
           if (page.marks) paintMarks(chart, page.flags);

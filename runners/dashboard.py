@@ -1,0 +1,103 @@
+"""``autopsy dashboard`` and ``autopsy compare``: pages drawn, written and attached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from analysis.dashboard.pages import draw_comparison, draw_dashboard
+from analysis.history import RunHistory, load
+from minigpt.atomic import write_atomically
+from minigpt.records import InputError
+from runners.folders import read_link
+from runners.references import resolve, resolve_one
+from runners.report import say
+from runners.tracked import PULLED, Place, attach
+
+DASHBOARD = "dashboard.html"
+COMPARISON = "compare.html"
+
+
+def dashboard(
+    reference: str, baseline: str | None, place: Place, console: Console
+) -> int:
+    """Draw the page of a run into its folder, and attach it to its run in MLflow.
+
+    Returns:
+        0; 1 if the page is written and could not be attached.
+
+    Raises:
+        InputError: a bad reference, or a run that cannot be read.
+        OSError: the page cannot be written.
+    """
+    folder = resolve_one(reference, place)
+    below = load(resolve_one(baseline, place)) if baseline is not None else None
+    path = write_dashboard(folder, below)
+    say(console, str(path))
+    run_id = _run_id(folder)
+    if run_id is None:
+        say(console, "not tracked in MLflow, so attached to no run")
+        return 0
+    try:
+        attach(path, run_id, place)
+    except InputError as error:
+        say(console, f"not attached to the MLflow run {run_id}: {error}")
+        return 1
+    say(console, f"attached to the MLflow run {run_id}")
+    return 0
+
+
+def write_dashboard(folder: Path, baseline: RunHistory | None = None) -> Path:
+    """Draw the page of a run into its folder; its path.
+
+    Raises:
+        InputError: the run cannot be read.
+        OSError: the page cannot be written.
+    """
+    path = folder / DASHBOARD
+    write_atomically(path, draw_dashboard(load(folder), baseline).encode())
+    return path
+
+
+def _run_id(folder: Path) -> str | None:
+    """The MLflow run of a folder: one of this machine, or one that was pulled."""
+    if folder.parent.name == PULLED:
+        return folder.name
+    link = read_link(folder)
+    return link and link["run_id"]
+
+
+def compare(
+    references: Sequence[str], output: Path | None, place: Place, console: Console
+) -> int:
+    """Draw several runs into one page.
+
+    Args:
+        references: of runs, or of sweeps and filters, whose runs are all meant.
+        output: the file; by default ``compare.html`` in the folder of all runs.
+        place: where runs are looked up.
+        console: gets the path.
+
+    Returns:
+        0.
+
+    Raises:
+        InputError: a bad reference, a run that cannot be read, or not 2 to 32 runs.
+        OSError: the page cannot be written.
+    """
+    found = [folder for one in references for folder in resolve(one, place)]
+    folders = {folder.resolve(): folder for folder in found}
+    page = draw_comparison([load(folder) for folder in folders.values()])
+    path = place.root / COMPARISON if output is None else output
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, page.encode())
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError(
+            f"--output {path}: expected a file that can be written, found: "
+            f"{error.strerror}"
+        ) from error
+    say(console, str(path))
+    return 0
