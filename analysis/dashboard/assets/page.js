@@ -20,7 +20,7 @@ class Page {
     }
     this.connect();
     this.setZoom(...this.zoom);
-    this.setStep(this.step);
+    this.setStep(this.step, false);
   }
 
   get shown() {
@@ -63,10 +63,11 @@ class Page {
   }
 
   // -- the step
-  setStep(step) {
+  setStep(step, follow = true) {
     this.step = this.inside(step);
     document.getElementById("step").value = this.step;
-    if (this.step < this.zoom[0] || this.step > this.zoom[1]) this.zoomAround(this.step);
+    const hidden = this.step < this.zoom[0] || this.step > this.zoom[1];
+    if (follow && hidden) this.zoomAround(this.step);
     this.charts.forEach(({ chart }) => chart.redraw(false));
     this.readOut();
     if (this.batches) showBatch(document.getElementById("batch"), this.batches, this.step);
@@ -157,7 +158,7 @@ class Page {
       legend.paint();
       chart.redraw(true, true);
     });
-    if (this.charts.length) this.setStep(this.step);
+    if (this.charts.length) this.setStep(this.step, false);
   }
 
   connect() {
