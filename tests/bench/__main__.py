@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from analysis.dashboard.pages import draw_dashboard
 from analysis.history import load
 from minigpt.records import TIME_WALL
 from runners.compose import compose_config
 from runners.execution import execute
 from runners.tracker import Tracker
+from tests.analysis.dashboard.long_run import long_run
 from tests.bench.loops import bare, watched
 
 RUNS = 7
@@ -40,6 +42,7 @@ def main() -> None:
             watch_vs_bare(),
             mlflow_per_step_vs_bare(Path(folder) / "mlflow"),
             *whole_command(Path(folder) / "command"),
+            *dashboards(Path(folder) / "command" / "bench"),
         ):
             print(json.dumps(figure), flush=True)
             if figure["goal"] is not None and figure["value"] > figure["goal"]:
@@ -117,6 +120,25 @@ def whole_command(root: Path) -> list[dict]:
         _figure("startup", wall[0] - began, "s", None),
         _figure("closing", ended - wall[-1], "s", None),
         _figure("disk_per_run", size, "bytes", None),
+    ]
+
+
+def dashboards(folder: Path) -> list[dict]:
+    """Drawing time and size of a page: 2,000 steps with a baseline, 1,000,000 steps."""
+    run = load(folder)
+    draw_dashboard(run, run)  # the template and the scripts are read
+    short = _drawn("dashboard_2000", lambda: draw_dashboard(run, run), 3e6)
+    million = long_run(1_000_000, tensors=28)
+    return short + _drawn("dashboard_1000000", lambda: draw_dashboard(million), 6e6)
+
+
+def _drawn(name: str, draw: Callable[[], str], most: float) -> list[dict]:
+    began = time.perf_counter()
+    size = len(draw().encode())
+    seconds = time.perf_counter() - began
+    return [
+        _figure(f"{name}_drawing", seconds, "s", None),
+        _figure(f"{name}_size", size, "bytes", most),
     ]
 
 
