@@ -22,7 +22,7 @@ class Divergence:
         step: the first step at which a column differs; None if none does.
         columns: those that differ there, in the order of the record.
         common: how many first steps both records have.
-        lone: columns that only one of the two has.
+        lone: columns that only one of the two has, or has as numbers of another kind.
     """
 
     step: int | None
@@ -34,14 +34,17 @@ class Divergence:
 def first_difference(one: RunHistory, other: RunHistory) -> Divergence:
     """The first step at which two records are not equal bit for bit.
 
-    Wall-clock time is left out. Only steps that both have, from the first on, and
-    only columns that both have are compared.
+    0.0 and -0.0 differ, and so do a measured NaN and no measurement; one NaN equals
+    another, as a journal does not keep the bits of all of them. Wall-clock time is
+    left out. Only steps that both have, from the first on, and only columns that both
+    have are compared. A text of the whole run that differs does so at the first step.
     """
     common = min(len(one), len(other))
     unequal = np.flatnonzero(one.steps[:common] != other.steps[:common])
     common = int(unequal[0]) if len(unequal) else common
-    shared = [name for name in one.columns if other.has(name) and name != TIME_WALL]
-    lone = sorted(set(one.columns) ^ set(other.columns))
+    kinds, others = _kinds(one), _kinds(other)
+    shared = [name for name in kinds if others.get(name) == kinds[name]]
+    lone = sorted((kinds.keys() | others.keys()) - set(shared))
     firsts = {
         name: row
         for name in shared
@@ -54,20 +57,36 @@ def first_difference(one: RunHistory, other: RunHistory) -> Divergence:
     return Divergence(int(one.steps[row]), names, common, tuple(lone))
 
 
+def _kinds(run: RunHistory) -> dict[str, tuple[str, bool]]:
+    """Column -> what it holds, without wall-clock time; only like is comparable."""
+    kinds = {name: (column.dtype.kind, False) for name, column in run.data.flat.items()}
+    for name, (values, _) in run.data.arrays.items():
+        kinds[name] = values.dtype.kind, True
+    kinds |= {name: ("text", False) for name in run.constants}
+    return {name: kind for name, kind in kinds.items() if name != TIME_WALL}
+
+
 def _first_row(
     one: RunHistory, other: RunHistory, name: str, common: int
 ) -> int | None:
     """The first of the common rows at which a column differs."""
-    if name in one.constants or name in other.constants:
-        return None
-    if name in one.data.arrays or name in other.data.arrays:
+    if name in one.constants:
+        return 0 if common and one.constants[name] != other.constants[name] else None
+    if name in one.data.arrays:
         return _first_ragged(one.data.arrays[name], other.data.arrays[name], common)
-    mine, theirs = one.data.flat[name][:common], other.data.flat[name][:common]
-    differs = mine != theirs
-    if mine.dtype.kind == "f" and theirs.dtype.kind == "f":
-        differs &= ~(np.isnan(mine) & np.isnan(theirs))
+    differs = _unequal(one.data.flat[name][:common], other.data.flat[name][:common])
+    if name in one.data.measured or name in other.data.measured:
+        differs |= one.measured(name)[:common] != other.measured(name)[:common]
     rows = np.flatnonzero(differs)
     return int(rows[0]) if len(rows) else None
+
+
+def _unequal(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Where values are not the same; a NaN is the same as any NaN."""
+    if mine.dtype.kind != "f":
+        return mine != theirs
+    signs = np.signbit(mine) != np.signbit(theirs)
+    return ((mine != theirs) | signs) & ~(np.isnan(mine) & np.isnan(theirs))
 
 
 _Ragged = tuple[np.ndarray, np.ndarray]
@@ -82,10 +101,7 @@ def _first_ragged(one: _Ragged, other: _Ragged, common: int) -> int | None:
     end = int(offsets[same] - offsets[0])
     mine = values[offsets[0] : offsets[0] + end]
     theirs = others[their_offsets[0] : their_offsets[0] + end]
-    differs = mine != theirs
-    if mine.dtype.kind == "f":
-        differs &= ~(np.isnan(mine) & np.isnan(theirs))
-    places = np.flatnonzero(differs)
+    places = np.flatnonzero(_unequal(mine, theirs))
     if len(places):
         place = int(places[0]) + int(offsets[0])
         return int(np.searchsorted(offsets, place, side="right")) - 1
@@ -100,11 +116,15 @@ def differing_choices(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]
     return {key: row for key, row in rows.items() if len(set(row)) > 1}
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(config: dict[str, Any]) -> dict[str, str]:
+    """Dotted keys, without recursion: a config may be nested as deep as JSON allows."""
     flat: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+    ahead = [(str(key), value) for key, value in reversed(config.items())]
+    while ahead:
+        key, value = ahead.pop()
+        if isinstance(value, dict) and value:
+            inner = reversed(value.items())
+            ahead += [(f"{key}.{name}", part) for name, part in inner]
         else:
-            flat[f"{prefix}{key}"] = "null" if value is None else str(value)
+            flat[key] = "null" if value is None else str(value)
     return flat

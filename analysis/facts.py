@@ -7,7 +7,7 @@ field by field from what is listed here, so that nothing else can come along.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from math import isfinite
+from sys import float_info
 from typing import Any
 
 from minigpt.records import InputError
@@ -111,7 +111,9 @@ def _at(declared: dict[str, Any], path: tuple[str, ...]) -> tuple[Any, bool]:
 
 
 def _require(place: str, value: Any, types: tuple[type, ...]) -> None:
-    odd = isinstance(value, bool) or (isinstance(value, float) and not isfinite(value))
+    odd = isinstance(value, bool)
+    if isinstance(value, _NUMBER):  # an integer of JSON may be larger than any float
+        odd = odd or not abs(value) <= float_info.max
     if odd or not isinstance(value, types):
         names = " or ".join(one.__name__ for one in types)
         raise InputError(f"manifest {place}: expected {names}, found {value!r:.80}")

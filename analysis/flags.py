@@ -27,6 +27,12 @@ DUPLICATES_RARE = 0.01
 
 LOSS, NORM, NONFINITE = "loss", "gradient norm", "non-finite"
 ACCOUNTING, RATE, BATCH = "optimizer accounting", "learning rate", "batch"
+_KINDS = {  # of a mark's reasons
+    "nonfinite_loss": NONFINITE,
+    "nonfinite_norm": NONFINITE,
+    "loss": LOSS,
+    "norm": NORM,
+}
 
 
 @dataclass(frozen=True)
@@ -69,22 +75,26 @@ def _marks(history: RunHistory, rule: RuleParameters) -> list[_Odd]:
     loss = history.scalar(col.TRAIN_LOSS)
     has_norm = history.has(col.GRAD_NORM_PRECLIP)
     norm = history.scalar(col.GRAD_NORM_PRECLIP) if has_norm else None
-    onsets, odd = Onsets(rule), []
+    onsets = {kind: Onsets(rule) for kind in (LOSS, NORM, NONFINITE)}
+    odd: list[_Odd] = []
     for mark in find_marks(loss, norm, history.steps, rule):
-        if onsets.is_onset(mark):
-            row = int(np.searchsorted(history.steps, mark.step))
-            odd += _of_mark(mark, loss[row], None if norm is None else norm[row])
+        kinds = {_KINDS[reason] for reason in mark.reasons}
+        begun = {kind for kind in kinds if onsets[kind].is_onset(mark)}
+        row = int(np.searchsorted(history.steps, mark.step))
+        size = np.nan if norm is None else norm[row]
+        for kind, text in _of_mark(mark, loss[row], size):
+            odd += [(mark.step, kind, text)] if kind in begun else []
     return odd
 
 
-def _of_mark(mark: Mark, loss: float, norm: float | None) -> list[_Odd]:
+def _of_mark(mark: Mark, loss: float, norm: float) -> list[tuple[str, str]]:
     texts = {
-        "nonfinite_loss": (NONFINITE, f"the loss is {loss}"),
-        "nonfinite_norm": (NONFINITE, f"the gradient norm is {norm}"),
-        "loss": (LOSS, f"loss {loss:.4g}, robust z {mark.loss_z or 0:.1f}"),
-        "norm": (NORM, f"gradient norm {norm:.4g}, robust z {mark.norm_z or 0:.1f}"),
+        "nonfinite_loss": f"the loss is {loss}",
+        "nonfinite_norm": f"the gradient norm is {norm}",
+        "loss": f"loss {loss:.4g}, robust z {mark.loss_z or 0:.1f}",
+        "norm": f"gradient norm {norm:.4g}, robust z {mark.norm_z or 0:.1f}",
     }
-    return [(mark.step, *texts[reason]) for reason in mark.reasons]
+    return [(_KINDS[reason], texts[reason]) for reason in mark.reasons]
 
 
 def _accounting(history: RunHistory, rule: RuleParameters) -> list[_Odd]:
@@ -93,7 +103,8 @@ def _accounting(history: RunHistory, rule: RuleParameters) -> list[_Odd]:
         return []
     residual = np.nan_to_num(found.residual, nan=0.0, posinf=np.inf)
     odd = []
-    for row in _firsts(residual.max(axis=1, initial=0) > RESIDUAL_LIMIT, rule):
+    broken_at = residual.max(axis=1, initial=0) > RESIDUAL_LIMIT
+    for row in _firsts(broken_at, history.steps, rule):
         broken = np.flatnonzero(residual[row] > RESIDUAL_LIMIT)
         worst = int(residual[row].argmax())
         text = (
@@ -101,7 +112,7 @@ def _accounting(history: RunHistory, rule: RuleParameters) -> list[_Odd]:
             f"{residual[row, worst]:.3g} at {found.tensors[worst]}"
         )
         if len(broken) > 1:
-            text += f" and in {len(broken) - 1} more tensors"
+            text += f" and in {len(broken) - 1} more"
         odd.append((int(history.steps[row]), ACCOUNTING, text))
     return odd
 
@@ -110,14 +121,17 @@ def _rate(history: RunHistory, rule: RuleParameters) -> list[_Odd]:
     if not (history.has(col.LR) and history.has(col.LR_DECLARED)):
         return []
     used, declared = history.scalar(col.LR), history.scalar(col.LR_DECLARED)
-    off = np.abs(used - declared) > LR_TOLERANCE * np.abs(declared)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        close = np.abs(used - declared) <= LR_TOLERANCE * np.abs(declared)
+    # A NaN is close to nothing; where none is declared there is nothing to miss.
+    off = ~(close | (used == declared) | np.isnan(declared))
     return [
         (
             int(history.steps[row]),
             RATE,
             f"learning rate {used[row]:.3g}, declared {declared[row]:.3g}",
         )
-        for row in _firsts(off, rule)
+        for row in _firsts(off, history.steps, rule)
     ]
 
 
@@ -134,12 +148,13 @@ def _batch(history: RunHistory, rule: RuleParameters) -> list[_Odd]:
             BATCH,
             f"{doubles[row]:.0f} rows of the batch equal another of its rows",
         )
-        for row in _firsts(odd, rule)
+        for row in _firsts(odd, history.steps, rule)
     ]
 
 
-def _firsts(odd: np.ndarray, rule: RuleParameters) -> list[int]:
-    """Rows that begin an event: no odd row in the ``quiet`` ones before."""
+def _firsts(odd: np.ndarray, steps: np.ndarray, rule: RuleParameters) -> list[int]:
+    """Rows that begin an event: no odd one in the ``quiet`` steps before."""
     rows = np.flatnonzero(odd)
-    gaps = np.diff(rows, prepend=-rule.quiet - 1)
-    return rows[gaps > rule.quiet].tolist()
+    begins = np.ones(len(rows), bool)
+    begins[1:] = np.diff(steps[rows]) > rule.quiet
+    return rows[begins].tolist()

@@ -101,7 +101,8 @@ def _stands_out(
             values[start : stop + rule.window - 1], rule.window
         )
         present = values[start + rule.window : stop + rule.window]
-        with np.errstate(invalid="ignore"):
+        # Values near the largest double overflow to inf here as in the detector.
+        with np.errstate(invalid="ignore", over="ignore"):
             center = _median(before)
             sigma = np.maximum(floor, part * np.abs(center))
             rows = np.flatnonzero(present - center > limit * sigma * _CLOSE)

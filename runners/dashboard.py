@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from analysis.dashboard.pages import draw_comparison, draw_dashboard
+from analysis.dashboard.pages import check_count, draw_comparison, draw_dashboard
 from analysis.history import RunHistory, load
 from minigpt.atomic import write_atomically
 from minigpt.records import InputError
@@ -36,16 +36,15 @@ def dashboard(
     below = load(resolve_one(baseline, place)) if baseline is not None else None
     path = write_dashboard(folder, below)
     say(console, str(path))
-    run_id = _run_id(folder)
+    try:
+        run_id = attach_page(path, place)
+    except InputError as error:
+        say(console, f"not attached to its run in MLflow: {error}")
+        return 1
     if run_id is None:
         say(console, "not tracked in MLflow, so attached to no run")
-        return 0
-    try:
-        attach(path, run_id, place)
-    except InputError as error:
-        say(console, f"not attached to the MLflow run {run_id}: {error}")
-        return 1
-    say(console, f"attached to the MLflow run {run_id}")
+    else:
+        say(console, f"attached to the MLflow run {run_id}")
     return 0
 
 
@@ -61,12 +60,22 @@ def write_dashboard(folder: Path, baseline: RunHistory | None = None) -> Path:
     return path
 
 
-def _run_id(folder: Path) -> str | None:
-    """The MLflow run of a folder: one of this machine, or one that was pulled."""
-    if folder.parent.name == PULLED:
-        return folder.name
-    link = read_link(folder)
-    return link and link["run_id"]
+def attach_page(path: Path, place: Place) -> str | None:
+    """Attach the page of a run folder, of this machine or pulled, to its MLflow run.
+
+    Returns:
+        The run's id; None if the run is not tracked.
+
+    Raises:
+        InputError: the run's link is damaged, or MLflow does not take the page.
+    """
+    folder = path.parent.resolve()
+    link = {"run_id": folder.name} if folder.parent.name == PULLED else None
+    link = link or read_link(folder)
+    if link is None:
+        return None
+    attach(path, link["run_id"], place)
+    return link["run_id"]
 
 
 def compare(
@@ -87,10 +96,13 @@ def compare(
         InputError: a bad reference, a run that cannot be read, or not 2 to 32 runs.
         OSError: the page cannot be written.
     """
+    path = place.root / COMPARISON if output is None else output
+    if path.is_dir():
+        raise InputError(f"--output {path}: expected a file, found a folder")
     found = [folder for one in references for folder in resolve(one, place)]
     folders = {folder.resolve(): folder for folder in found}
+    check_count(len(folders))
     page = draw_comparison([load(folder) for folder in folders.values()])
-    path = place.root / COMPARISON if output is None else output
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, page.encode())

@@ -100,13 +100,17 @@ class RunFollower:
             if _dies(manifest):
                 with suppress(OSError):  # no room: its journal is the record then
                     manifest = close_killed(self.folder, manifest)
+        points: list[Point] = []
+        figures: list[Point] = []
         summary = RunSummary()
         if (manifest["record"] or {}).get("rows") != 0:
             history = load(self.folder)
-            self._ship(self._selector.feed(history))
+            points = self._selector.feed(history)
             summary = summarise(history, self._rule)
-            self.run.log(summary_points(summary, history))
-        self._ship(self._selector.finish())
+            figures = summary_points(summary, history)
+        points += self._selector.finish()
+        self.run.log([*points, *figures])  # in one request, which costs 20 ms
+        self.points += len(points)
         self.run.close(manifest, status, summary)
 
     def _ship(self, points: list[Point]) -> None:

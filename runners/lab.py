@@ -18,7 +18,7 @@ from minigpt.records import TRAIN_LOSS, InputError
 from runners.closing import RunResult
 from runners.compose import compose_config
 from runners.config import RunConfig, config_hash
-from runners.dashboard import DASHBOARD, write_dashboard
+from runners.dashboard import attach_page, write_dashboard
 from runners.execution import execute
 from runners.folders import read_link, run_folders
 from runners.manifest import code_hash
@@ -27,7 +27,7 @@ from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
 from runners.report import report_runs, say
 from runners.spec import compose_run, read_spec
-from runners.tracked import Place, attach, find
+from runners.tracked import Place, find
 from runners.tracker import Shipped, Tracker
 from runners.verify import compute, pull_runs, show
 
@@ -43,7 +43,7 @@ def lab(root: Path, console: Console) -> int:
 
     Returns:
         0, also where a check failed: that is a finding. 1 if a run could not be
-        completed in MLflow.
+        completed in MLflow, or a page not attached to its run there.
 
     Raises:
         OSError: the root cannot be written.
@@ -54,12 +54,12 @@ def lab(root: Path, console: Console) -> int:
     if not _train(configs, root, console):
         return 1
     place = Place(root)
-    _draw(configs, root, console)
+    attached = _draw(configs, root, console)
     show(compute(read_spec(plan["verification"]), place), console)
     console.print(_predictions(plan["predictions"], place))
     say(console, _NOTE)
     say(console, _published_ema(plan["published_ema"], place))
-    return 0
+    return 0 if attached else 1
 
 
 def _train(configs: Sequence[RunConfig], root: Path, console: Console) -> bool:
@@ -87,17 +87,25 @@ def _train(configs: Sequence[RunConfig], root: Path, console: Console) -> bool:
     return not any(answer.problem for answer in shipped)
 
 
-def _draw(configs: Sequence[RunConfig], root: Path, console: Console) -> None:
-    """The dashboards of the lab's runs, the first of them in grey below the others."""
-    folders = _finished(root)
+def _draw(configs: Sequence[RunConfig], root: Path, console: Console) -> bool:
+    """The dashboards of the lab's runs, the first of them in grey below the others.
+
+    Returns:
+        Whether all that are tracked are attached to their runs in MLflow.
+    """
+    folders, attached = _finished(root), True
     baseline = load(folders[_identity(configs[0])])
     for config in configs:
         folder = folders[_identity(config)]
         below = baseline if folder != baseline.folder else None
-        say(console, str(write_dashboard(folder, below)))
-        link = read_link(folder)
-        if link:
-            attach(folder / DASHBOARD, link["run_id"], Place(root))
+        page = write_dashboard(folder, below)
+        say(console, str(page))
+        try:
+            attach_page(page, Place(root))
+        except InputError as error:  # the tables are still to come
+            say(console, f"not attached to its run in MLflow: {error}")
+            attached = False
+    return attached
 
 
 def _identity(config: RunConfig) -> tuple[str, str]:

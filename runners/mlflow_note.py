@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from analysis import summary as keys
 from analysis.flags import Flag
 from analysis.summary import Figure, RunSummary
 
-MAX_NOTE = 7900  # characters; MLflow cuts a tag at 8000
+MAX_NOTE = 7800  # characters; MLflow cuts a tag at 8000, and a link may come later
 MAX_TEXT = 300  # characters of one text of a run, before it is escaped
 
 # Left as they are: letters, digits, blanks, commas, a dot between digits and a hyphen
@@ -65,7 +66,8 @@ def _reference(found: re.Match[str]) -> str:
 
 def page(experiment_id: str, run_id: str, file: str | None = None) -> str:
     """The address of a run's page, or of one of its artifacts, within the UI."""
-    address = f"#/experiments/{experiment_id}/runs/{run_id}"
+    ids = quote(experiment_id, safe=""), quote(run_id, safe="")
+    address = "#/experiments/{}/runs/{}".format(*ids)
     return address if file is None else f"{address}/artifacts/{file}"
 
 
@@ -77,7 +79,7 @@ def run_note(
     Args:
         outcome: how it ended, or that it runs.
         config: as in the manifest.
-        links: words -> address, shown at the end.
+        links: words -> address, shown at the top: the UI folds what is below.
     """
     top = [_choices(config), _status(outcome, config)]
     if outcome.error:
@@ -105,16 +107,20 @@ def linked(note: str, words: str, to: str) -> str:
 def _choices(config: dict[str, Any]) -> str:
     """What the run is, in one line."""
     kind, clip = config["injection"]["kind"], config["clip"]
-    at = f"**{escaped(kind)}** at step {config['injection_step']}"
+    at = f"**{escaped(kind)}** at step {_text(config['injection_step'])}"
     parts = [
         "**No fault**" if kind == "none" else f"Fault: {at}",
-        "no clipping" if clip is None else f"clip {clip}",
+        "no clipping" if clip is None else f"clip {_text(clip)}",
         f"loader {escaped(config['loader']['kind'])}",
-        f"seed {config['seed']}",
+        f"seed {_text(config['seed'])}",
     ]
     if config["data_seed"] != config["seed"]:
-        parts.append(f"data seed {config['data_seed']}")
-    return ", ".join([*parts, f"{config['steps']} steps"])
+        parts.append(f"data seed {_text(config['data_seed'])}")
+    return ", ".join([*parts, f"{_text(config['steps'])} steps"])
+
+
+def _text(value: Any) -> str:
+    return escaped(str(value))
 
 
 def _status(outcome: Outcome, config: dict[str, Any]) -> str:
@@ -122,7 +128,7 @@ def _status(outcome: Outcome, config: dict[str, Any]) -> str:
     if outcome.status == "running":
         return status
     summary = outcome.summary
-    status += f", {summary.steps} of {config['steps']} steps recorded"
+    status += f", {summary.steps} of {_text(config['steps'])} steps recorded"
     if not summary.steps:
         return status
     if not summary.flags:

@@ -23,7 +23,7 @@ from runners.mlflow_tags import MAX_TAG, NOTE, PARENT, run_params, run_tags
 BATCH = 1000  # metrics a request, MLflow's own limit
 DASHBOARD = "dashboard.html"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
-_ARTIFACTS = (MANIFEST, CONFIG, VOCABULARY)
+_ARTIFACTS = (MANIFEST, CONFIG, VOCABULARY, DASHBOARD)
 
 
 class MlflowRun:
@@ -126,12 +126,12 @@ class MlflowRun:
         self._end(tags, reason, "FAILED", None)
 
     def _note(self, outcome: Outcome) -> str:
-        experiment, links = self._link.get("experiment_id"), {}
+        experiment, links = str(self._link.get("experiment_id")), {}
         if (self._folder / DASHBOARD).is_file() and "run_id" in self._link:
             address = page(experiment, self._link["run_id"], DASHBOARD)
             links["dashboard"] = address
         if parent := self._link.get("parent"):
-            links["the sweep that it is part of"] = page(experiment, parent)
+            links["the sweep that it is part of"] = page(experiment, str(parent))
         return run_note(outcome, self._manifest["config"], links)
 
     def _end(

@@ -16,7 +16,7 @@ MAX_TAG = 5000  # characters of an error; MLflow takes 8000
 # and Ito, which people with a colour vision deficiency can tell apart. Its yellow is
 # left out, white paper swallows it.
 _COLORS = {
-    "none": "#999999",
+    "none": "#555555",  # a lighter grey looks like the purple to a colour-blind eye
     "scale": "#d55e00",
     "bad_batch": "#0072b2",
     "v_corrupt": "#009e73",

@@ -36,7 +36,7 @@ _ORDER = "tags.`mlflow.runName`"
 # What tells runs apart, in the order in which it is read; pixels, so that the whole
 # name of a column can be read.
 _COLUMNS = {
-    "attributes.`Run Name`": 330,
+    "attributes.`Run Name`": 300,
     "tags.`injection`": 100,
     "tags.`clip`": 65,
     "tags.`loader`": 90,
@@ -48,7 +48,7 @@ _COLUMNS = {
     f"metrics.`{keys.FINAL_LOSS}`": 145,
     f"metrics.`{keys.PEAK_LOSS}`": 145,
     f"metrics.`{keys.FIRST_NONFINITE}`": 210,
-    "runDateAndNestInfo": 140,
+    "runDateAndNestInfo": 125,
     "duration": 90,
 }
 _ALWAYS_SHOWN = ("attributes.`Run Name`", "runDateAndNestInfo", "duration")

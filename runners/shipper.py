@@ -8,6 +8,7 @@ killed; a run that has not ended by then was killed. The messages, after a first
 {"uri": ..., "experiment": ...}:
 
     {"folder": ...}                  follow this run folder
+    {"attach": ...}                  upload this file of a run folder at the end
     {"sweep": id, "name": ...}       a sweep begins: its runs get a parent
     {"sweep": id, "status": ...}     it ends
 """
@@ -26,6 +27,8 @@ from mlflow.exceptions import MlflowException
 
 from analysis.history import read_manifest
 from minigpt.records import InputError
+from runners.attachment import attach_file
+from runners.folders import read_link
 from runners.follower import RunFollower
 from runners.mlflow_run import MlflowRun
 from runners.mlflow_sweep import SweepRun
@@ -56,12 +59,15 @@ class Shipper:
         save_view(self._client, self._experiment_id)
         self._open: list[RunFollower] = []
         self._again: list[Path] = []
+        self._files: list[Path] = []
         self._sweeps: dict[str, SweepRun] = {}
         self._ended = False
 
     def take(self, message: dict[str, Any]) -> None:
         """Follow a run folder, or begin or end a sweep, as the message says."""
-        if "folder" in message:
+        if "attach" in message:
+            self._files.append(Path(message["attach"]))
+        elif "folder" in message:
             folder = Path(message["folder"])
             self._guarded(folder, lambda: self._follow(folder))
         elif "status" in message:
@@ -112,8 +118,15 @@ class Shipper:
             self._guarded(folder, lambda f=folder: self._follow(f))
         while self._open:
             self.advance()
+        for path in self._files:
+            self._guarded(None, lambda p=path: self._attach(p))
         for sweep in self._sweeps.values():
             self._guarded(None, sweep.close)
+
+    def _attach(self, path: Path) -> None:
+        link = read_link(path.parent)
+        if link:  # else its run is answered as not complete
+            attach_file(self._client, self._client.get_run(link["run_id"]), path)
 
     def _guarded(self, folder: Path | None, action: Callable[[], None]) -> bool:
         """Whether it could be done; a failure is answered and stops no other run."""

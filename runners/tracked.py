@@ -171,7 +171,7 @@ def pull(run_id: str, place: Place) -> Path:
 
 
 def attach(path: Path, run_id: str, place: Place) -> None:
-    """Upload a file as an artifact of a run.
+    """Upload a file as an artifact of a run, and link it in the run's note.
 
     Raises:
         StoreError: no store, or one that does not open.
@@ -179,11 +179,12 @@ def attach(path: Path, run_id: str, place: Place) -> None:
     """
     from mlflow.exceptions import MlflowException
 
+    from runners.attachment import attach_file
     from runners.store import first_line
 
-    find(run_id, place)
+    run = find(run_id, place)
     try:
-        _client(place).log_artifact(run_id, str(path))
+        attach_file(_client(place), run, path)
     except (MlflowException, OSError) as error:
         raise InputError(
             f"{path.name}: expected a place among the artifacts of run {run_id}, "

@@ -76,6 +76,10 @@ class Tracker:
         self._folders.append(folder.resolve())
         self._send({"folder": str(folder.resolve())})
 
+    def attach(self, path: Path) -> None:
+        """Upload a file of a tracked run's folder, once the run is complete."""
+        self._send({"attach": str(path.resolve())})
+
     def begin_sweep(self, sweep: str, name: str) -> None:
         """The runs of this sweep get a parent run of this name."""
         self._send({"sweep": sweep, "name": name})

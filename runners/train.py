@@ -16,11 +16,12 @@ from minigpt.records import InputError
 from runners.closing import RunResult
 from runners.compose import compose_config, expand_sweep
 from runners.config import RunConfig
+from runners.dashboard import write_dashboard
 from runners.execution import check, execute
 from runners.hydra_call import call_hydra, only_shows, parse_arguments
 from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
-from runners.report import report_runs
+from runners.report import report_runs, say
 from runners.schema import from_hydra
 from runners.signals import INTERRUPTS, exit_code
 from runners.sweep import Sweep
@@ -59,6 +60,8 @@ def train(arguments: Sequence[str], console: Console) -> int:
         command = _Command(tracker, progress, sweep)
         code = command.run(arguments)
     report_runs(console, command.results, command.shipped)
+    if command.page:
+        say(console, str(command.page))
     if sweep:
         sweep.report(console)
     if command.error:
@@ -73,6 +76,7 @@ class _Command:
     Attributes:
         results: one a run, however it ended.
         shipped: what became of them in MLflow.
+        page: the dashboard of a single run; those of a sweep are drawn on demand.
         error: what ended a single run. It is kept from Hydra, which would print a
             line of its own about it, and raised again at the end.
     """
@@ -82,6 +86,7 @@ class _Command:
     sweep: Sweep | None
     results: list[RunResult] = field(default_factory=list)
     shipped: list[Shipped] = field(default_factory=list)
+    page: Path | None = None
     error: Exception | None = None
 
     def run(self, arguments: Sequence[str]) -> int:
@@ -121,13 +126,16 @@ class _Command:
 
     def _execute(self, cfg: DictConfig) -> None:
         sweep = self.sweep
-        execute(
+        result = execute(
             from_hydra(cfg),
             self.tracker,
             self.progress.on_step,
             sweep.id if sweep else None,
             self._ended,
         )
+        if not sweep:
+            self.page = write_dashboard(result.folder)
+            self.tracker.attach(self.page)
 
     def _ended(self, result: RunResult) -> None:
         self.results.append(result)

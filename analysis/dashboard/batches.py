@@ -61,6 +61,8 @@ def batch_log(run: RunHistory, keep: list[int], payload: Payload) -> dict[str, A
     }
     if missing:
         return log | {"absent": f"the record has no column {' or '.join(missing)}"}
+    if not _fits(run, rows):
+        return log | {"absent": "the lengths of the rows are not those of the tokens"}
     return log | _texts(run, rows, payload) | {"kept": len(rows), "of": len(run)}
 
 
@@ -71,16 +73,31 @@ def _shown_rows(run: RunHistory, keep: list[int]) -> np.ndarray:
         total = len(run.array(col.BATCH_TOKENS)[0])
     if total <= MAX_TOKENS and len(run) <= MAX_TOKENS // 16:
         return np.arange(len(run))
-    shown = np.zeros(len(run), bool)
-    for row in keep:
-        shown[max(0, row - LEAD) : row + LAG + 1] = True
-    shown[[0, -1]] = True
-    rows = np.flatnonzero(shown)
+    away = np.full(len(run), len(run))  # how far the closest of them is
+    spans = {0: (0, 0), len(run) - 1: (0, 0)} | dict.fromkeys(keep, (LEAD, LAG))
+    for row, (lead, lag) in spans.items():
+        around = np.arange(max(0, row - lead), min(row + lag + 1, len(run)))
+        away[around] = np.minimum(away[around], np.abs(around - row))
+    rows = np.flatnonzero(away < len(run))
     if not run.has(col.BATCH_TOKENS):
         return rows
+    # What was flagged comes first, then what lies next to it, as far as there is room.
+    rows = rows[np.argsort(away[rows], kind="stable")]
     offsets = run.array(col.BATCH_TOKENS)[1]
     sizes = np.cumsum(offsets[rows + 1] - offsets[rows])
-    return rows[sizes <= MAX_TOKENS]
+    return np.sort(rows[sizes <= MAX_TOKENS])
+
+
+def _fits(run: RunHistory, rows: np.ndarray) -> bool:
+    """Whether the rows of each batch, all with a token in them, make up its tokens."""
+    names = (col.BATCH_TOKENS, col.BATCH_ROW_LENGTHS)
+    if any(run.array(name)[0].dtype.kind == "f" for name in names):
+        return False
+    _, sizes = _Ragged(*run.array(col.BATCH_TOKENS)).of(rows)
+    lengths, counts = _Ragged(*run.array(col.BATCH_ROW_LENGTHS)).of(rows)
+    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    sums = np.diff(ends[np.concatenate([[0], np.cumsum(counts)])])
+    return bool(np.all(lengths >= 1) and np.array_equal(sums, sizes))
 
 
 def _facts(run: RunHistory, rows: np.ndarray, payload: Payload) -> list[dict[str, Any]]:
@@ -108,8 +125,13 @@ def _texts(run: RunHistory, rows: np.ndarray, payload: Payload) -> dict[str, Any
         problem = f"the tokens are shown as numbers: {error}"
     used = np.unique(tokens).tolist()
     if run.has(col.RARE_TOKEN_ID):
-        used += np.unique(run.scalar(col.RARE_TOKEN_ID)[rows]).astype(int).tolist()
+        named = np.unique(run.scalar(col.RARE_TOKEN_ID)[rows]).tolist()
+        used += [int(one) for one in named if one in vocabulary]  # a NaN is not
     texts = {str(n): vocabulary[n] for n in sorted(set(used)) if n in vocabulary}
+    losses = _losses(run, rows, sizes - counts, payload)
+    if losses is None:
+        problem += "; " if problem else ""
+        problem += "the record has no losses that fit the tokens"
     return {
         "tokens": payload.integers(tokens),
         "sizes": payload.integers(sizes),
@@ -117,16 +139,12 @@ def _texts(run: RunHistory, rows: np.ndarray, payload: Payload) -> dict[str, Any
         "counts": payload.integers(counts),
         "texts": texts,
         "problem": problem,
-        "losses": _losses(run, rows, tokens, lengths, payload),
+        "losses": losses,
     }
 
 
 def _losses(
-    run: RunHistory,
-    rows: np.ndarray,
-    tokens: np.ndarray,
-    lengths: np.ndarray,
-    payload: Payload,
+    run: RunHistory, rows: np.ndarray, predicted: np.ndarray, payload: Payload
 ) -> int | None:
     """Token losses, aligned with the tokens that were predicted; None if they are not.
 
@@ -134,11 +152,11 @@ def _losses(
     """
     if not run.has(col.TOKEN_LOSS):
         return None
-    losses, _ = _Ragged(*run.array(col.TOKEN_LOSS)).of(rows)
-    if len(losses) != len(tokens) - len(lengths):
+    losses, sizes = _Ragged(*run.array(col.TOKEN_LOSS)).of(rows)
+    if not np.array_equal(sizes, predicted):
         return None
     finite = np.isfinite(losses)
-    units = np.where(finite, losses, 0) * LOSS_UNIT
+    units = np.clip(np.where(finite, losses, 0), 0, LOSS_BEYOND) * float(LOSS_UNIT)
     packed = np.clip(np.rint(units), 0, LOSS_BEYOND).astype(np.uint16)
     packed[~finite] = LOSS_ODD
     return payload.integers(packed)

@@ -114,7 +114,7 @@ def run_chart(chart: Chart, sheet: Sheet, baseline: Sheet | None) -> dict[str, A
         lines = chart.build(sheet.run)
     except Absent as absent:
         return packed | {"absent": str(absent)}
-    if baseline:
+    if baseline is not None:
         packed["lines"] += _baseline_lines(chart, baseline, packed["notes"])
     packed["lines"] += [pack_line(sheet, line) for line in lines]
     packed["rulers"] = chart.rulers(sheet.run)
@@ -133,19 +133,24 @@ def _baseline_lines(
     except Absent as absent:
         notes.append(f"Baseline: {absent}.")
         return []
-    if len(lines) > FEW and all(np.array_equal(lines[0].rows, o.rows) for o in lines):
+    if len(lines) > FEW:
         lines = extremes(lines)
     named = [replace(line, label=f"baseline: {line.label}") for line in lines]
     return [pack_line(baseline, line, grey=True) for line in named]
 
 
 def extremes(lines: Sequence[Line]) -> list[Line]:
-    """The largest and the smallest of many lines, at each row."""
-    stack = np.stack([line.values for line in lines])
-    first = lines[0]
+    """The largest and the smallest of many lines, at each row that one of them has."""
+    rows = np.unique(np.concatenate([line.rows for line in lines]))
+    high, low = np.full((2, len(rows)), np.nan)
+    for line in lines:
+        places = np.searchsorted(rows, line.rows)
+        high[places] = np.fmax(high[places], line.values)
+        low[places] = np.fmin(low[places], line.values)
+    sparse = all(line.sparse for line in lines)
     return [
-        replace(first, label="largest", values=np.fmax.reduce(stack), dashed=False),
-        replace(first, label="smallest", values=np.fmin.reduce(stack), dashed=True),
+        Line("largest", rows, high, sparse=sparse),
+        Line("smallest", rows, low, dashed=True, sparse=sparse),
     ]
 
 
@@ -158,7 +163,8 @@ def _odd_notes(run: RunHistory, lines: Sequence[Line]) -> list[str]:
             step = int(run.steps[line.rows[odd[0]]])
             firsts.setdefault(step, []).append(line.label)
     return [
-        f"Not finite first at step {step:,}: {_some(labels)}."
+        f"Not finite (the bar along the upper edge) first at step {step:,}: "
+        f"{_some(labels)}."
         for step, labels in sorted(firsts.items())
     ]
 
@@ -175,7 +181,9 @@ def pack_histogram(sheet: Sheet) -> dict[str, Any]:
         return {"absent": f"The record has no column {col.TOKEN_LOSS_HISTOGRAM}."}
     values, offsets = run.array(col.TOKEN_LOSS_HISTOGRAM)
     bins = len(col.HISTOGRAM_EDGES) + 1
-    if len(values) != bins * len(run) or np.any(np.diff(offsets) != bins):
+    countable = values.dtype.kind in "ui" and int(values.min(initial=0)) >= 0
+    whole = len(values) == bins * len(run) and np.all(np.diff(offsets) == bins)
+    if not (countable and whole):
         return {"absent": f"Not every step has the {bins} bins of a histogram."}
     grid = make_grid(len(run), MAX_COLUMNS, sheet.keep)
     counts = values.reshape(-1, bins)
@@ -223,7 +231,7 @@ def _overlay(
             shown = replace(line, label=sheet.run.name, dashed=False)
             packed["lines"].append(pack_line(sheet, shown))
     if not packed["lines"]:
-        packed["absent"] = " ".join(packed["notes"])
+        packed["absent"] = " ".join(packed["notes"]).removesuffix(".")
         packed["notes"] = []
     return packed
 
@@ -232,6 +240,4 @@ def _standing(lines: Sequence[Line], label: str) -> Line | None:
     """The line of this label, or without one the largest of all."""
     if label:
         return next((line for line in lines if line.label == label), None)
-    if len({line.rows.tobytes() for line in lines}) > 1:
-        return max(lines, key=lambda line: len(line.rows))
     return extremes(lines)[0]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 LEAD, LAG = 60, 120  # rows kept exactly before and after a flagged step
+WIDTH = LEAD + 1 + LAG
 MAX_WINDOWS = 12
 
 
@@ -84,16 +85,22 @@ def make_grid(rows: int, cells: int, keep: Iterable[int] = ()) -> Grid:
     Args:
         rows: of the record.
         cells: how many there may be, besides those of the windows.
-        keep: rows around which cells are single rows, the first ``MAX_WINDOWS`` of
-            them; the window is ``LEAD`` rows before to ``LAG`` after.
+        keep: rows around which cells are single rows, from ``LEAD`` before to ``LAG``
+            after; the first of them, as many as ``MAX_WINDOWS`` windows or half of
+            ``cells`` have room for, but one window at least.
     """
     if rows <= cells:
         every = np.arange(rows)
         return Grid(every, every)
     bounds = np.linspace(0, rows, max(cells, 1) + 1).astype(np.int64)[:-1]
     single = np.zeros(rows, bool)
-    for row in list(keep)[:MAX_WINDOWS]:
-        single[max(0, row - LEAD) : row + LAG + 1] = True
+    room = max(WIDTH, min(MAX_WINDOWS * WIDTH, cells // 2))
+    for row in keep:
+        window = slice(max(0, row - LEAD), row + LAG + 1)
+        room -= int((~single[window]).sum())
+        if room < 0:
+            break
+        single[window] = True
     single[[0, -1]] = True
     alone = np.flatnonzero(single)
     after = alone[alone < rows - 1] + 1

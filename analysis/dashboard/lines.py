@@ -121,7 +121,7 @@ def columns(
         except Absent as absent:
             reasons.append(str(absent))
     if not lines:
-        raise Absent("; ".join(reasons))
+        raise Absent("; ".join(dict.fromkeys(reasons)))
     return lines
 
 
@@ -134,6 +134,8 @@ def family(run: RunHistory, prefix: str) -> list[Line]:
     names = [name for name in run.data.flat if name.startswith(prefix)]
     if not names:
         raise Absent(f"the record has no column {prefix}*")
+    if len(run) and not any(run.measured(name).any() for name in names):
+        raise Absent(f"{prefix}* was not measured in these {len(run)} steps")
     named = [(name, name.removeprefix(prefix)) for name in names]
     return liveliest(columns(run, named))
 

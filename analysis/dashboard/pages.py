@@ -21,7 +21,7 @@ from analysis.dashboard.lines import MAX_LINES
 from analysis.dashboard.payload import Payload
 from analysis.dashboard.render import render
 from analysis.flags import Flag, find_flags
-from analysis.history import RunHistory, read_manifest
+from analysis.history import MANIFEST, RunHistory, read_manifest
 from minigpt import records as col
 from minigpt.records import InputError
 
@@ -46,14 +46,16 @@ def draw_dashboard(run: RunHistory, baseline: RunHistory | None = None) -> str:
     payload, flags = Payload(), find_flags(run)
     tensors = min(len(run.tensors), MAX_LINES)
     lines = PER_TENSOR_CHARTS * tensors + OTHER_LINES
-    lines += OVERLAY_LINES if baseline else 0
+    lines += OVERLAY_LINES if baseline is not None else 0
     sheet = make_sheet(run, 0, _kept_rows(run, flags), lines, payload)
-    below = baseline and make_sheet(baseline, 1, sheet.keep, lines, payload)
+    below = None
+    if baseline is not None:  # one of no steps is false, and to be named all the same
+        below = make_sheet(baseline, 1, sheet.keep, lines, payload)
     page = {
         "title": run.name,
         "kind": "run",
         "runs": [run.name],
-        "baseline": baseline.name if baseline else None,
+        "baseline": None if baseline is None else baseline.name,
         "facts": _facts(run),
         "notes": [*run.notes, *_thinning_note(sheet)],
         "panels": _panels(lambda chart: [run_chart(chart, sheet, below)]),
@@ -70,10 +72,7 @@ def draw_comparison(runs: Sequence[RunHistory]) -> str:
     Raises:
         InputError: fewer than two runs, or too many to tell apart.
     """
-    if not 2 <= len(runs) <= MAX_RUNS:
-        raise InputError(
-            f"runs to compare: expected 2 to {MAX_RUNS}, found {len(runs)}"
-        )
+    check_count(len(runs))
     payload = Payload()
     found = [find_flags(run) for run in runs]
     lines = OVERLAY_LINES * len(runs)
@@ -99,6 +98,16 @@ def draw_comparison(runs: Sequence[RunHistory]) -> str:
         "steps": _range(runs),
     }
     return render(page, payload)
+
+
+def check_count(runs: int) -> None:
+    """Refuse a number of runs that one page cannot show, before they are read.
+
+    Raises:
+        InputError: fewer than two runs, or too many to tell apart.
+    """
+    if not 2 <= runs <= MAX_RUNS:
+        raise InputError(f"runs to compare: expected 2 to {MAX_RUNS}, found {runs}")
 
 
 def _panels(charts: Any) -> list[dict[str, Any]]:
@@ -144,7 +153,8 @@ def _thinning_note(sheet: Sheet) -> list[str]:
     wide = -(-steps // sheet.cells)
     return [
         f"{steps:,} steps are drawn in cells of {wide:,}: each line keeps the smallest "
-        "and the largest value of every cell, and every step around flagged ones"
+        "and the largest value of every cell, and every step around the largest loss, "
+        "the largest gradient norm and the first flagged steps"
     ]
 
 
@@ -199,7 +209,8 @@ def _choices(runs: Sequence[RunHistory]) -> list[tuple[str, list[str]]]:
 
 def _config(run: RunHistory) -> dict[str, Any]:
     """The choices of a run, and the code and versions that it was made with."""
-    manifest = read_manifest(run.folder)
+    # A record that came from elsewhere may have no manifest, and so no choices.
+    manifest = read_manifest(run.folder) if (run.folder / MANIFEST).is_file() else {}
     config = manifest.get("config")
     kept = _without(config) if isinstance(config, dict) else {}
     for key, value in kept.items():
@@ -223,6 +234,8 @@ def _told(found: Divergence) -> dict[str, Any]:
     lone = ""
     if found.lone:
         lone = f"; {len(found.lone)} columns are in one of the two only"
+    if found.step is None and not found.common:
+        return {"step": None, "text": f"no step in common{lone}"}
     if found.step is None:
         text = f"equal in all {found.common:,} common steps{lone}"
         return {"step": None, "text": text}

@@ -10,6 +10,7 @@ import numpy as np
 
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
+MAX_WHOLE = 2**53  # up to here a float64 holds every integer
 
 
 class Payload:
@@ -32,11 +33,21 @@ class Payload:
             return self._add(values.astype("<f4" if fits else "<f8"))
 
     def integers(self, values: np.ndarray) -> int:
-        """Take integers from 0 to 2**32 - 1, in as few bytes as they need."""
+        """Take integers, in as few bytes as they need.
+
+        Below 0 or from 2**32 on they are stored as float64.
+
+        Raises:
+            ValueError: one is beyond 2**53, which a page cannot hold.
+        """
         values = np.asarray(values)
         largest, smallest = int(values.max(initial=0)), int(values.min(initial=0))
+        if smallest < -MAX_WHOLE or largest > MAX_WHOLE:
+            raise ValueError(
+                f"integers: expected -2**53 to 2**53, found {smallest} to {largest}"
+            )
         if smallest < 0 or largest >= 2**32:
-            raise ValueError(f"expected 0 to 2**32 - 1, found {smallest} to {largest}")
+            return self._add(values.astype("<f8"))
         kind = "<u1" if largest < 2**8 else "<u2" if largest < 2**16 else "<u4"
         return self._add(values.astype(kind))
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.dashboard.payload import Payload
 
+MAX_TEXT = 2000  # characters of one text; a page with a longer name is no page
 _ASSETS = Path(__file__).parent / "assets"
 _STYLES = ("uPlot.min.css", "page.css")
 _SCRIPTS = (
@@ -41,7 +42,7 @@ def render(page: dict[str, Any], payload: Payload) -> str:
         page: plain JSON, as ``analysis.dashboard.pages`` makes it.
         payload: its numbers.
     """
-    style, script = _joined(_STYLES), _joined(_SCRIPTS)
+    style, script, page = _joined(_STYLES), _joined(_SCRIPTS), _plain(page)
     text = json.dumps(page | {"payload": payload.index}, allow_nan=False)
     return _template().render(
         page=page,
@@ -51,6 +52,17 @@ def render(page: dict[str, Any], payload: Payload) -> str:
         json=text.replace("&", "\\u0026").replace("<", "\\u003c"),
         numbers=payload.encoded(),
     )
+
+
+def _plain(part: Any) -> Any:
+    """The same JSON, every text of it short enough and possible to write as UTF-8."""
+    if isinstance(part, str):
+        short = part if len(part) <= MAX_TEXT else f"{part[: MAX_TEXT - 1]}…"
+        # Half a surrogate pair, which JSON may name, has no place in a file.
+        return short.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(part, dict):
+        return {key: _plain(value) for key, value in part.items()}
+    return [_plain(one) for one in part] if isinstance(part, list | tuple) else part
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,8 @@ def read_vocabulary(run: RunHistory) -> dict[int, str]:
         raise InputError("the manifest names no vocabulary file")
     path = run.folder / run.facts.vocabulary
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would never end
+            raise ValueError("no regular file")
         if path.stat().st_size > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")
         document = json.loads(path.read_bytes())
@@ -43,13 +46,16 @@ def _texts(document: Any) -> dict[int, str]:
         raise ValueError("no model.vocab in it")
     texts = {}
     for piece, number in pieces.items():
-        if not isinstance(number, int):
+        if type(number) is not int:  # a bool is one of Python's integers
             raise ValueError(f"the id of {piece!r:.40} is {number!r:.40}")
         texts[number] = _decoded(piece)
     added = document.get("added_tokens") or []
     for token in added if isinstance(added, list) else []:
-        if isinstance(token, dict) and isinstance(token.get("id"), int):
-            texts[token["id"]] = str(token.get("content"))
+        if not isinstance(token, dict):
+            continue
+        number, content = token.get("id"), token.get("content")
+        if type(number) is int and isinstance(content, str):
+            texts[number] = content
     return texts
 
 

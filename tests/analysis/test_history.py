@@ -297,6 +297,7 @@ def test_not_a_run_folder(build, tmp_path):
         ({"facts": {"clip": "1.0"}}, "facts.clip: expected int or float or NoneType"),
         ({"facts": {"seed": True}}, "facts.seed: expected int, found True"),
         ({"facts": {"clip": float("nan")}}, "facts.clip: expected"),
+        ({"facts": {"clip": 10**400}}, "facts.clip: expected"),  # no float holds it
         ({"facts": {"schedule": {"a": []}}}, "facts.schedule.a: expected"),
         ({"facts": {"tensors": {"w": 1}}}, "facts.tensors.w: expected dict"),
         ({"facts": {"vocabulary": {"file": "../secret"}}}, "vocabulary.file: expected"),

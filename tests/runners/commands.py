@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,3 +50,12 @@ def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> object:
             return value
         time.sleep(0.02)
     raise AssertionError(f"not true within {seconds} seconds")
+
+
+def health(address: str) -> str | None:
+    """What a server of MLflow says of itself; None while there is none."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/health", timeout=2) as answer:
+            return answer.read().decode()
+    except (urllib.error.URLError, OSError):
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from runners import cli
 from runners.closing import RunResult
 from runners.console import LastingConsole
-from tests.runners.commands import AUTOPSY, Answer, run
+from tests.runners.commands import AUTOPSY, Answer, health, run, wait_for
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +88,26 @@ def shell(spawn) -> Callable[..., Answer]:
     return call
 
 
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def serve(spawn, port):
+    """The command, once its server answers; the port is the test's."""
+
+    def start(*arguments):
+        # Nobody reads what the server says, and a full pipe would stop it.
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        server = spawn("ui", "--port", port, *arguments, **quiet)
+        wait_for(lambda: health(f"127.0.0.1:{port}"), seconds=90)
+        return server
+
+    return start
+
+
 # -- MLflow ----------------------------------------------------------------------------
 
 
@@ -107,3 +128,23 @@ def root(empty_store, tmp_path) -> Path:
     folder.mkdir()
     shutil.copy(empty_store, folder / "mlflow.db")
     return folder
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """The store that every shipper of the test opens."""
+    from runners import follower, shipper  # MLflow takes seconds to import
+    from tests.runners.memory_store import Store
+
+    store = Store()
+    monkeypatch.setattr(shipper, "open_store", lambda uri: store)
+    monkeypatch.setattr(shipper, "ensure_experiment", lambda *_: "1")
+    monkeypatch.setattr(follower, "DYING_SECONDS", 0.0)
+    return store
+
+
+@pytest.fixture
+def process(store):
+    from tests.runners.memory_store import Process
+
+    return Process()

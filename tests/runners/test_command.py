@@ -9,8 +9,8 @@ from importlib.metadata import version
 import pytest
 
 GROUPS = {
-    "A learner": {"lab"},
-    "A researcher": {"train", "ui"},
+    "A learner": {"lab", "dashboard"},
+    "A researcher": {"train", "compare", "ui"},
     "A training engineer": {"show"},
     "A CI job": {"verify"},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -15,13 +16,15 @@ import yaml
 from analysis.ema import ema
 from analysis.history import load
 from analysis.predictions import QUANTITIES, RISE_STEPS
-from minigpt.records import GRAD_NORM_PRECLIP, TRAIN_LOSS
-from runners import lab
+from minigpt.records import GRAD_NORM_PRECLIP, TRAIN_LOSS, InputError
+from runners import dashboard, lab
 from runners.compose import compose_config
 from runners.config import config_hash
+from runners.console import LastingConsole
 from runners.folders import read_link
 from runners.override_errors import CONF_DIR
 from runners.spec import read_spec
+from tests.analysis.dashboard.runs import page_json
 from tests.runners.stored import expected_steps, mlflow_runs, shipped_steps
 
 # -- the plan of conf/lab.yaml ---------------------------------------------------------
@@ -79,6 +82,94 @@ def test_only_finished_runs_of_the_root_are_used_again(tmp_path, finished):
     (tmp_path / "damaged" / "manifest.json").write_text("{")
     key = manifest["config_hash"], manifest["code_hash"]
     assert lab._finished(tmp_path) == {key: good}
+
+
+class Drawn:
+    """The lab's drawing of three run folders, the first of which is the baseline."""
+
+    def __init__(self, root, finished, monkeypatch):
+        names = ("base", "fault", "other")
+        self.folders = [shutil.copytree(finished.folder, root / one) for one in names]
+        self.attached = []
+        known = dict(enumerate(self.folders))
+        monkeypatch.setattr(lab, "_identity", lambda config: config)
+        monkeypatch.setattr(lab, "_finished", lambda root: known)
+        monkeypatch.setattr(dashboard, "attach", self._attach)
+
+    def _attach(self, path, run_id, place):
+        if run_id == "0" * 32:
+            raise InputError("the store is away")
+        self.attached.append((path, run_id))
+
+    def __call__(self, root):
+        console = LastingConsole(width=200, record=True, file=io.StringIO())
+        done = lab._draw(range(3), root, console)
+        return done, console.export_text().splitlines()
+
+    def pages(self):
+        return [page_json((one / "dashboard.html").read_text()) for one in self.folders]
+
+
+@pytest.fixture
+def drawn(tmp_path, finished, monkeypatch):
+    return Drawn(tmp_path, finished, monkeypatch)
+
+
+def link(folder, run_id):
+    (folder / "mlflow.json").write_text(json.dumps({"run_id": run_id}))
+
+
+def test_every_run_is_drawn_above_the_baseline(drawn, tmp_path):
+    assert drawn(tmp_path) == (
+        True,
+        [str(folder / "dashboard.html") for folder in drawn.folders],
+    )
+    assert [page["baseline"] for page in drawn.pages()] == [None, "healthy", "healthy"]
+    assert drawn.attached == []  # none of them is tracked
+
+
+def test_tracked_runs_get_their_pages_in_mlflow(drawn, tmp_path):
+    for number, folder in enumerate(drawn.folders):
+        link(folder, str(number + 1) * 32)
+    done, _ = drawn(tmp_path)
+    assert done
+    assert drawn.attached == [
+        (folder / "dashboard.html", str(number + 1) * 32)
+        for number, folder in enumerate(drawn.folders)
+    ]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_page_that_is_not_attached_does_not_hold_up_the_others(
+    drawn, tmp_path, damaged
+):
+    """The tables of the lab were lost with it."""
+    for folder in drawn.folders:
+        link(folder, "1" * 32)
+    link(drawn.folders[1], "x" if damaged else "0" * 32)
+    done, lines = drawn(tmp_path)
+    assert not done
+    assert len(drawn.attached) == 2
+    assert len(drawn.pages()) == 3
+    found = "expected a JSON object" if damaged else "the store is away"
+    assert lines[2].startswith("not attached to its run in MLflow: ")
+    assert found in lines[2]
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_the_tables_come_also_where_a_page_was_not_attached(
+    attached, tmp_path, monkeypatch
+):
+    said = []
+    monkeypatch.setattr(lab, "_train", lambda *_: True)
+    monkeypatch.setattr(lab, "_draw", lambda *_: attached)
+    monkeypatch.setattr(lab, "compute", lambda *_: None)
+    monkeypatch.setattr(lab, "show", lambda *_: said.append("verification"))
+    monkeypatch.setattr(lab, "_predictions", lambda *_: said.append("predictions"))
+    monkeypatch.setattr(lab, "_published_ema", lambda *_: said.append("ema") or "")
+    console = LastingConsole(file=io.StringIO())
+    assert lab.lab(tmp_path, console) == (0 if attached else 1)
+    assert said == ["verification", "predictions", "ema"]
 
 
 # -- a small plan, carried out ---------------------------------------------------------
@@ -169,6 +260,20 @@ def test_the_runs_are_trained_and_in_mlflow(first):
         assert f"my runs/{name}: finished, 80 steps" in out
         assert shipped_steps(command.root, name) == expected_steps(command.root / name)
     assert set(mlflow_runs(command.root).values()) == {"FINISHED"}
+
+
+@pytest.mark.slow
+def test_the_runs_are_drawn_and_their_pages_are_in_mlflow(first):
+    command, out = first
+    for name in command.names():
+        page = command.root / name / "dashboard.html"
+        assert f"my runs/{name}/dashboard.html" in out.splitlines()
+        run_id = read_link(page.parent)["run_id"]
+        (stored,) = command.root.glob(f"mlartifacts/{run_id}/artifacts/dashboard.html")
+        assert stored.read_bytes() == page.read_bytes()
+        described = page_json(page.read_text())
+        assert described["title"] == name
+        assert described["baseline"] == (None if name == "base" else "base")
 
 
 @pytest.mark.slow

@@ -5,119 +5,24 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from analysis.history import load
 from analysis.parquet import sha256_of
 from analysis.spikes import ship
 from minigpt.records import GRAD_NORM_PRECLIP, TRAIN_LOSS, VAL_LOSS
-from runners import follower, shipper
 from runners.folders import owner, read_link
+from runners.mlflow_tags import NOTE, SWEEP_COLOR
 from runners.shipper import Shipper
 from tests.runners.commands import run
-
-
-class Store:
-    """An MLflow client that keeps everything in memory, as far as we use one."""
-
-    def __init__(self):
-        self.runs = {}
-        self.broken = False
-
-    def _check(self):
-        if self.broken:
-            raise MlflowException("database is locked\nand more")
-
-    def create_run(self, experiment, start_time=None, tags=None, run_name=None):
-        self._check()
-        run_id = f"{len(self.runs):032x}"
-        info = SimpleNamespace(run_id=run_id, lifecycle_stage="active", name=run_name)
-        self.runs[run_id] = SimpleNamespace(
-            info=info,
-            tags=dict(tags),
-            params={},
-            metrics=set(),
-            artifacts={},
-            status="RUNNING",
-            times=(start_time, None),
-        )
-        return self.runs[run_id]
-
-    def get_run(self, run_id):
-        self._check()
-        if run_id not in self.runs:
-            raise MlflowException("not found", RESOURCE_DOES_NOT_EXIST)
-        return self.runs[run_id]
-
-    def log_batch(self, run_id, metrics=(), params=(), tags=()):
-        self._check()
-        assert len(metrics) <= 1000
-        run = self.runs[run_id]
-        run.metrics |= {(m.key, m.step, m.timestamp, repr(m.value)) for m in metrics}
-        for param in params:
-            assert run.params.setdefault(param.key, param.value) == param.value
-        run.tags |= {tag.key: tag.value for tag in tags}
-
-    def log_artifact(self, run_id, path):
-        self._check()
-        self.runs[run_id].artifacts[Path(path).name] = sha256_of(Path(path))
-
-    def set_terminated(self, run_id, status, end_time=None):
-        self._check()
-        run = self.runs[run_id]
-        run.status, run.times = status, (run.times[0], end_time)
-
-
-@pytest.fixture
-def store(monkeypatch):
-    """The store that every shipper of the test opens."""
-    store = Store()
-    monkeypatch.setattr(shipper, "open_store", lambda uri: store)
-    monkeypatch.setattr(shipper, "ensure_experiment", lambda *_: "1")
-    monkeypatch.setattr(follower, "DYING_SECONDS", 0.0)
-    return store
-
-
-class Process:
-    """A shipper and what it has answered."""
-
-    def __init__(self):
-        self.output = io.StringIO()
-        self.shipper = Shipper("sqlite:///x", "lab", self.output)
-
-    def follow(self, *folders):
-        for folder in folders:
-            self.shipper.take({"folder": str(folder)})
-        return self
-
-    def end(self):
-        self.shipper.end()
-        return [json.loads(line) for line in self.output.getvalue().splitlines()]
-
-
-@pytest.fixture
-def process(store):
-    return Process()
+from tests.runners.memory_store import Process, change, shipped_steps
 
 
 def expected_steps(folder) -> list[int]:
     history = load(folder)
     loss, norm = (history.scalar(name) for name in (TRAIN_LOSS, GRAD_NORM_PRECLIP))
     return ship(loss, norm, history.measured(VAL_LOSS)).tolist()
-
-
-def shipped_steps(mlflow_run, key=TRAIN_LOSS) -> list[int]:
-    return sorted(step for name, step, _, _ in mlflow_run.metrics if name == key)
-
-
-def change(folder, **entries):
-    path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
 
 
 # -- one run ---------------------------------------------------------------------------
@@ -188,6 +93,36 @@ def test_live_and_afterwards_ship_the_same(store, tmp_path):
     (second,) = afterwards.follow(folder).end()
     assert first["points"] == second["points"]
     assert store.runs[second["run_id"]].metrics == mlflow_run.metrics
+
+
+def test_a_page_is_attached_once_its_run_is_complete(process, store, copied):
+    page = copied / "dashboard.html"
+    process.follow(copied)
+    page.write_text("a page")  # drawn when the run had ended, so later than its note
+    process.attach(page).end()
+    (mlflow_run,) = store.runs.values()
+    assert mlflow_run.artifacts["dashboard.html"] == sha256_of(page)
+    address = f"runs/{mlflow_run.info.run_id}/artifacts/dashboard.html"
+    assert address in mlflow_run.tags[NOTE]
+
+
+def test_a_page_that_cannot_be_attached_is_a_problem(process, store, copied):
+    (complete, problem) = process.follow(copied).attach(copied / "gone.html").end()
+    assert "problem" not in complete
+    assert "gone.html" in problem["problem"]
+
+
+def test_the_page_of_a_run_that_could_not_begin_is_attached_at_the_end(
+    process, store, copied
+):
+    (copied / "dashboard.html").write_text("a page")
+    store.broken = True
+    process.follow(copied).attach(copied / "dashboard.html")
+    store.broken = False
+    (answer,) = process.end()
+    assert "problem" not in answer
+    (mlflow_run,) = store.runs.values()
+    assert "dashboard.html" in mlflow_run.artifacts
 
 
 def test_shipping_again_adds_nothing(store, copied):
@@ -422,7 +357,14 @@ def test_a_sweep_is_a_parent_and_its_children(process, store, copied):
     process.end()
     parent, child = store.runs.values()
     assert parent.info.name == "n" * 250
-    assert parent.tags == {"sweep": "s-1", "sweep_parent": "true"}
+    described = parent.tags.pop("mlflow.note.content")
+    assert parent.tags == {
+        "sweep": "s-1",
+        "sweep_parent": "true",
+        "swept": "n" * 999,
+        "mlflow.runColor": SWEEP_COLOR,
+    }
+    assert child.info.run_id in described
     assert parent.status == "FAILED"
     assert child.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.tags["sweep"] == "s-1"

@@ -12,8 +12,9 @@ from mlflow.exceptions import MlflowException
 from analysis.history import load
 from minigpt.records import InputError
 from runners import tracked
+from runners.mlflow_tags import NOTE
 from runners.settings import StoreError
-from runners.tracked import Place, find_by_config, pull, search
+from runners.tracked import Place, attach, find_by_config, pull, search
 
 RUN_ID = "cd" * 16
 
@@ -24,12 +25,19 @@ class Client:
     def __init__(self, folder, **tags):
         self.folder, self.tags, self.downloads = folder, tags, []
         self.pages = {None: ([], None)}
-        self.queries = []
+        self.queries, self.uploads = [], []
 
     def get_run(self, run_id):
         if run_id != RUN_ID:
             raise MlflowException("Run not found\nand more")
-        return SimpleNamespace(data=SimpleNamespace(tags=self.tags))
+        info = SimpleNamespace(run_id=run_id, experiment_id="1")
+        return SimpleNamespace(info=info, data=SimpleNamespace(tags=self.tags))
+
+    def log_artifact(self, run_id, path):
+        self.uploads.append((run_id, path))
+
+    def set_tag(self, run_id, key, value):
+        self.tags[key] = value
 
     def list_artifacts(self, run_id):
         return [SimpleNamespace(path=path.name) for path in self.folder.iterdir()]
@@ -163,6 +171,23 @@ def test_another_process_that_fetched_it_first_is_no_error(client, place, monkey
     monkeypatch.setattr(Path, "rename", race)
     assert load(pull(RUN_ID, place)).notes == []
     assert real
+
+
+# -- attaching -------------------------------------------------------------------------
+
+
+def test_an_attached_page_is_linked_in_the_note_of_its_run_once(client, place):
+    client.tags[NOTE] = "What it is\n\nmore"
+    for _ in range(2):
+        attach(Path("dashboard.html"), RUN_ID, place)
+    address = f"#/experiments/1/runs/{RUN_ID}/artifacts/dashboard.html"
+    assert client.tags[NOTE] == f"What it is\n[dashboard]({address})\n\nmore"
+    assert client.uploads == [(RUN_ID, "dashboard.html")] * 2
+
+
+def test_a_run_without_a_note_gets_none(client, place):
+    attach(Path("dashboard.html"), RUN_ID, place)
+    assert NOTE not in client.tags
 
 
 # -- searching -------------------------------------------------------------------------

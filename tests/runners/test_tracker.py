@@ -52,6 +52,7 @@ def test_the_shipper_is_told_everything_in_order(start, tmp_path):
     tracker = start(_LISTEN, experiment="lab")
     tracker.begin_sweep("s-1", "title")
     tracker.follow(Path("runs/x"))
+    tracker.attach(Path("runs/x/page.html"))
     tracker.end_sweep("s-1", "FAILED")
     assert tracker.close() == []
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
@@ -59,6 +60,7 @@ def test_the_shipper_is_told_everything_in_order(start, tmp_path):
         {"uri": f"sqlite:///{tmp_path}/runs/mlflow.db", "experiment": "lab"},
         {"sweep": "s-1", "name": "title"},
         {"folder": str(tmp_path / "runs" / "x")},
+        {"attach": str(tmp_path / "runs" / "x" / "page.html")},
         {"sweep": "s-1", "status": "FAILED"},
     ]
 

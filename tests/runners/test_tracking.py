@@ -14,10 +14,12 @@ import pytest
 from analysis.ema import ema
 from analysis.history import load
 from analysis.parquet import sha256_of
+from analysis.summary import FIRST_NONFINITE, SUMMARY_KEYS, summarise
 from minigpt import records as col
 from runners.compose import compose_config
 from runners.config import to_plain
 from runners.curves import CADENCE_CURVES, CURVES, LOSS_EMA
+from runners.mlflow_tags import run_color
 from tests.runners.commands import AUTOPSY, wait_for
 from tests.runners.stored import expected_steps, mlflow_runs, shipped_steps
 
@@ -76,7 +78,9 @@ def test_every_curve_holds_exactly_the_points_of_the_rule(folder, database):
         expected = list(range(0, 260, 50 if key.startswith("val/") else 100))
         assert shipped_steps(folder.parent, "x", key) == expected, key
     keys = {key for (key,) in database.execute("SELECT DISTINCT key FROM metrics")}
-    assert keys == {*CURVES, *CADENCE_CURVES, LOSS_EMA}
+    finite = set(SUMMARY_KEYS) - {FIRST_NONFINITE}
+    assert keys == {*CURVES, *CADENCE_CURVES, LOSS_EMA, *finite}
+    assert len(keys) == 19
 
 
 def test_values_and_times_are_those_of_the_record(folder, database):
@@ -84,11 +88,18 @@ def test_values_and_times_are_those_of_the_record(folder, database):
     columns = {key: history.scalar(key) for key in (*CURVES, *CADENCE_CURVES)}
     columns[LOSS_EMA] = ema(history.scalar(col.TRAIN_LOSS))
     walls = history.scalar(col.TIME_WALL)
+    figures = summarise(history).figures
     rows = database.execute("SELECT key, step, value, timestamp, is_nan FROM metrics")
+    summaries = []
     for key, step, value, timestamp, is_nan in rows:
-        assert value == columns[key][step]
+        if key in figures:
+            summaries.append(key)
+            assert (value, step) == (figures[key].value, figures[key].step)
+        else:
+            assert value == columns[key][step]
         assert timestamp == int(walls[step] * 1000)
         assert not is_nan
+    assert sorted(summaries) == sorted(figures)
 
 
 def test_params_are_the_resolved_config(database):
@@ -120,6 +131,7 @@ def test_tags_are_what_people_filter_by(folder, database):
         "code_hash": manifest["code_hash"],
         "record_sha256": manifest["record"]["sha256"],
         "git.commit": manifest["git"]["commit"],
+        "mlflow.runColor": run_color("scale"),
     }.items() <= tags.items()
     assert "sweep" not in tags
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -24,10 +25,35 @@ def test_a_run_is_one_line_and_one_folder(autopsy, tmp_path):
     answer = autopsy("train", *QUICK, "name=x")
     assert (answer.code, answer.err) == (0, "")
     loss = load(tmp_path / "experiments" / "x").scalar("train/loss")[-1]
-    *progress, last = answer.out.splitlines()
-    assert progress == [f"[1/1] x: step 2/2, loss {loss:.3f}"]
-    assert last == f"experiments/x: finished, 2 steps, final loss {loss:.4f}"
+    assert answer.out.splitlines() == [
+        f"[1/1] x: step 2/2, loss {loss:.3f}",
+        f"experiments/x: finished, 2 steps, final loss {loss:.4f}",
+        "experiments/x/dashboard.html",
+    ]
+    page = (tmp_path / "experiments" / "x" / "dashboard.html").read_text()
+    assert "<h1>x</h1>" in page
     assert [path.name for path in (tmp_path / "experiments").iterdir()] == ["x"]
+
+
+def test_the_runs_of_a_sweep_are_drawn_on_demand(autopsy, tmp_path):
+    answer = autopsy("train", "-m", *QUICK, "seed=1,2")
+    assert answer.code == 0
+    assert "dashboard" not in answer.out
+    assert list((tmp_path / "experiments").glob("*/dashboard.html")) == []
+
+
+def test_a_page_that_cannot_be_written_fails_and_keeps_the_run(
+    autopsy, tmp_path, monkeypatch
+):
+    def full(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+    monkeypatch.setattr("runners.train.write_dashboard", full)
+    answer = autopsy("train", *QUICK, "name=x")
+    assert answer.code == 1
+    assert "experiments/x: finished, 2 steps" in answer.out
+    assert "No space left on device" in answer.err
+    assert len(load(tmp_path / "experiments" / "x")) == 2
 
 
 def test_a_name_that_is_taken_is_told(autopsy):

@@ -6,43 +6,13 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import urllib.error
-import urllib.request
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
-from tests.runners.commands import wait_for
-
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
-@pytest.fixture
-def serve(spawn, port):
-    """The command, once its server answers; the port is the test's."""
-
-    def start(*arguments):
-        # Nobody reads what the server says, and a full pipe would stop it.
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        server = spawn("ui", "--port", port, *arguments, **quiet)
-        wait_for(lambda: health(f"127.0.0.1:{port}"), seconds=90)
-        return server
-
-    return start
-
-
-def health(address) -> str | None:
-    try:
-        with urllib.request.urlopen(f"http://{address}/health", timeout=2) as answer:
-            return answer.read().decode()
-    except (urllib.error.URLError, OSError):
-        return None
+from runners.ui import _views
+from tests.runners.commands import health
 
 
 def own_address() -> str | None:
@@ -66,6 +36,29 @@ def browse(chromium, url, tmp_path) -> str:
     return done.stdout
 
 
+class Client:
+    """A store with three experiments; one was never trained in, one has no view."""
+
+    def search_experiments(self):
+        tags = {"mlflow.sharedViewState.loss-autopsy": "{}"}
+        return [
+            SimpleNamespace(name="Default", experiment_id="0", tags={}),
+            SimpleNamespace(name="lab", experiment_id="7", tags=tags | {"a": "b"}),
+            SimpleNamespace(name="x", experiment_id="8", tags={"mlflow.shared": "{}"}),
+        ]
+
+
+def test_the_addresses_of_the_views_are_printed():
+    assert list(_views(Client(), "http://127.0.0.1:5000/")) == [
+        "lab, its runs as a table: http://127.0.0.1:5000/#/experiments/7/runs"
+        "?viewStateShareKey=loss-autopsy&workflowType=machine_learning",
+        "lab, their curves: http://127.0.0.1:5000/#/experiments/7/runs"
+        "?viewStateShareKey=loss-autopsy&compareRunsMode=CHART"
+        "&workflowType=machine_learning",
+    ]
+
+
+@pytest.mark.slow
 def test_a_browser_finds_the_runs(serve, shell, root, tmp_path, port, chromium):
     assert shell("train", "name=alone", "steps=2").code == 0
     grid = ("injection=none,scale", "clip=0.5,1.0", "steps=2", "injection_step=1")
@@ -88,6 +81,7 @@ def test_a_browser_finds_the_runs(serve, shell, root, tmp_path, port, chromium):
         assert f">{'-'.join(parts)}<" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)]
 )
