@@ -113,6 +113,29 @@ def _stands_out(
     return found
 
 
+def above_median(values: np.ndarray, window: int) -> np.ndarray:
+    """How far each value stands above the median of the ``window`` values before it.
+
+    Args:
+        values: shape (n,).
+        window: at least 1.
+
+    Returns:
+        float64, shape (n,); NaN for the first ``window`` values, and where one of the
+        values concerned is not finite.
+    """
+    above = np.full(len(values), np.nan)
+    known = np.where(np.isfinite(values), values, np.nan)
+    for start in range(0, len(values) - window, _CHUNK):
+        stop = min(start + _CHUNK, len(values) - window)
+        before = sliding_window_view(known[start : stop + window - 1], window)
+        whole = ~np.isnan(before).any(axis=1)
+        center = np.where(whole, _median(before), np.nan)
+        above[start + window : stop + window] = known[start + window :][: len(center)]
+        above[start + window : stop + window] -= center
+    return above
+
+
 def _median(rows: np.ndarray) -> np.ndarray:
     """Median of each row, shape (rows,)."""
     half = rows.shape[1] // 2

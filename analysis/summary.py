@@ -3,8 +3,10 @@
 Extremes are taken after the warmup: the loss of an untrained model is the largest of
 every run and tells none from another. Where the manifest declares no warmup, and for
 a run that ended within it, they are taken from the first tenth of the record on.
-They are the largest *finite* values; that a run left the finite numbers is said by
-``FIRST_NONFINITE`` alone, which a run without such a step does not have.
+The loss jump is how far a loss stands above the median of the 100 before it, which
+also tells a spike late in a run. Extremes are the largest *finite* values; that a run
+left the finite numbers is said by ``FIRST_NONFINITE`` alone, which a run without such a
+step does not have.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import numpy as np
 from analysis.accounting import accounting_residual
 from analysis.flags import Flag, find_flags
 from analysis.history import RunHistory
+from analysis.marks import above_median
 from analysis.rule import DEFAULT_RULE, RuleParameters
 from minigpt import records as col
 
 FINAL_LOSS = "summary/final_loss"
 PEAK_LOSS = "summary/peak_loss"
+LOSS_JUMP = "summary/largest_loss_jump"
 LARGEST_NORM = "summary/largest_grad_norm"
 FIRST_NONFINITE = "summary/first_nonfinite_step"
 LARGEST_RESIDUAL = "summary/largest_residual"
@@ -29,6 +33,7 @@ FLAGGED = "summary/flagged_steps"
 SUMMARY_KEYS = (
     FINAL_LOSS,
     PEAK_LOSS,
+    LOSS_JUMP,
     LARGEST_NORM,
     FIRST_NONFINITE,
     LARGEST_RESIDUAL,
@@ -76,6 +81,7 @@ def summarise(history: RunHistory, rule: RuleParameters = DEFAULT_RULE) -> RunSu
     found = {
         FINAL_LOSS: _figure(history, loss, len(loss) - 1),
         PEAK_LOSS: _largest(history, loss, after),
+        LOSS_JUMP: _largest(history, above_median(loss, rule.window), 0),
         LARGEST_NORM: _largest(history, norm, after),
         FIRST_NONFINITE: _first_nonfinite(history, loss, norm),
         LARGEST_RESIDUAL: _largest(history, _residual(history), 0),

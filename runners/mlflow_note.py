@@ -25,6 +25,7 @@ _MARKUP = re.compile(r"(?!(?<=[0-9])\.(?=[0-9])|(?<=[A-Za-z0-9])-(?=[A-Za-z0-9])
 _FIGURES = {
     keys.FINAL_LOSS: "final loss",
     keys.PEAK_LOSS: "peak loss after the warmup",
+    keys.LOSS_JUMP: "largest loss jump over the 100 steps before",
     keys.LARGEST_NORM: "largest pre-clip norm after the warmup",
     keys.FIRST_NONFINITE: "first step that is not finite",
     keys.LARGEST_RESIDUAL: "largest accounting residual",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.marks import find_marks
+from analysis.marks import above_median, find_marks
 from analysis.rule import RuleParameters
 from analysis.spikes import StepDetector
 
@@ -74,3 +74,18 @@ def test_numbers_of_steps_are_kept():
     loss[300] += 50
     (mark,) = find_marks(loss, norm, range(1000, 1800, 2))
     assert mark.step == 1600
+
+
+@pytest.mark.parametrize("window", [1, 2, 7, 100])
+@pytest.mark.parametrize("chunk", [50, 20_000])
+def test_the_height_above_the_median_is_that_of_the_plain_formula(
+    window, chunk, monkeypatch
+):
+    monkeypatch.setattr("analysis.marks._CHUNK", chunk)
+    values, _ = noisy(400, 9, events=2)
+    above = above_median(values, window)
+    for row, height in enumerate(above):
+        before = values[max(0, row - window) : row]
+        whole = len(before) == window and np.isfinite([*before, values[row]]).all()
+        expected = values[row] - np.median(before) if whole else np.nan
+        np.testing.assert_equal(height, expected)

@@ -99,6 +99,16 @@ def test_extremes_are_where_they_were_met(history_of):
     assert found[keys.LARGEST_RESIDUAL].value > 1
 
 
+def test_a_jump_of_the_loss_is_told_wherever_the_loss_then_was(history_of):
+    columns = healthy()
+    before = np.median(columns[col.TRAIN_LOSS][10:110])
+    columns[col.TRAIN_LOSS][110] = before + 1.0
+    found = summarise(history_of(columns)).figures
+    assert found[keys.LOSS_JUMP].step == 110
+    assert found[keys.LOSS_JUMP].value == pytest.approx(1.0)
+    assert found[keys.PEAK_LOSS].step == 20  # which the peak does not tell
+
+
 def test_the_warmup_is_passed_over(history_of):
     columns = healthy()
     columns[col.GRAD_NORM_PRECLIP][19] = 99.0
@@ -169,4 +179,5 @@ def test_a_record_of_other_columns_has_what_they_tell(history_of):
     layout = RecordLayout(scalars=(col.TRAIN_LOSS,))
     columns = {col.TRAIN_LOSS: np.linspace(6, 2, STEPS)}
     found = summarise(history_of(columns, layout=layout)).figures
-    assert found.keys() == {keys.FINAL_LOSS, keys.PEAK_LOSS, keys.FLAGGED}
+    losses = {keys.FINAL_LOSS, keys.PEAK_LOSS, keys.LOSS_JUMP}
+    assert found.keys() == {*losses, keys.FLAGGED}
