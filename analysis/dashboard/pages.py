@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from analysis.compare import Divergence, differing_choices, first_difference
 from analysis.dashboard.batches import batch_log
 from analysis.dashboard.catalogue import PANELS
+from analysis.dashboard.difference import loss_difference
 from analysis.dashboard.drawing import (
     PER_TENSOR_CHARTS,
     Sheet,
@@ -17,7 +19,7 @@ from analysis.dashboard.drawing import (
     overlay_charts,
     run_chart,
 )
-from analysis.dashboard.lines import MAX_LINES
+from analysis.dashboard.lines import MAX_LINES, Chart
 from analysis.dashboard.payload import Payload
 from analysis.dashboard.render import render
 from analysis.flags import Flag, find_flags
@@ -92,7 +94,9 @@ def draw_comparison(runs: Sequence[RunHistory]) -> str:
         ],
         "choices": _choices(runs),
         "divergences": _divergences(runs),
-        "panels": _panels(lambda chart: overlay_charts(chart, sheets)),
+        "panels": _panels(
+            lambda chart: overlay_charts(chart, sheets), {"1": loss_difference(runs[0])}
+        ),
         "flags": _named_flags(runs, found),
         "batches": None,
         "steps": _range(runs),
@@ -110,16 +114,23 @@ def check_count(runs: int) -> None:
         raise InputError(f"runs to compare: expected 2 to {MAX_RUNS}, found {runs}")
 
 
-def _panels(charts: Any) -> list[dict[str, Any]]:
-    panels = [
-        {
-            "number": panel.number,
-            "title": panel.title,
-            "conclusion": panel.conclusion,
-            "charts": [packed for chart in panel.charts for packed in charts(chart)],
-        }
-        for panel in PANELS
-    ]
+def _panels(
+    charts: Callable[[Chart], list[dict[str, Any]]],
+    further: Mapping[str, Chart] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """The panels as JSON, with a further chart in those of these numbers."""
+    panels = []
+    for panel in PANELS:
+        more = [further[panel.number]] if panel.number in further else []
+        shown = [packed for one in (*panel.charts, *more) for packed in charts(one)]
+        panels.append(
+            {
+                "number": panel.number,
+                "title": panel.title,
+                "conclusion": panel.conclusion,
+                "charts": shown,
+            }
+        )
     for panel, wide in zip(panels, _wide(panels), strict=True):
         panel["wide"] = wide
     return panels

@@ -93,6 +93,20 @@ def test_a_million_steps_are_drawn_and_no_extreme_is_lost(visit, million):
     assert page.evaluate(largest, "norm") == 500
 
 
+def test_counts_are_not_rounded(visit, million):
+    page = visit(million.path, "#step=123456")
+    assert "123,456" in page.locator("#batch table").inner_text()  # the batch index
+
+
+def test_ticks_of_steps_are_whole_numbers(visit, pages):
+    page = visit(pages.paths["three"])
+    ticks = page.evaluate(
+        "autopsy.charts.map(({chart}) => chart.axes[0]._splits.map(Number)).flat()"
+    )
+    assert ticks
+    assert all(float(tick).is_integer() for tick in ticks)
+
+
 def test_a_typed_step_is_found_everywhere(visit, pages):
     page, run = visit(pages.paths["A"]), pages.runs["A"]
     page.locator("#step").fill("57")

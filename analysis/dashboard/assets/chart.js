@@ -1,4 +1,7 @@
 const HEIGHT = 210;
+const MOST_DOTS = 400; // more values than this are a line, not dots
+// Distances of ticks between steps, which are whole numbers: 1, 2, 5, 10, ...
+const STEP_TICKS = [...Array(12).keys()].flatMap((n) => [1, 2, 5].map((m) => m * 10 ** n));
 
 function vertical(spec) {
   if (spec.histogram) return { range: [0, spec.histogram.bins * spec.histogram.width] };
@@ -21,7 +24,7 @@ function axes(spec) {
   };
   const logarithmic = spec.scale === "log" && !spec.histogram;
   return [
-    { ...shared, size: 28, space: 70, values: (chart, ticks) => ticks.map(formatStep) },
+    { ...shared, size: 28, space: 70, incrs: STEP_TICKS, values: (chart, ticks) => ticks.map(formatStep) },
     {
       ...shared,
       size: 58,
@@ -40,7 +43,7 @@ function seriesOf(line, colour, dash, count) {
     width: line.grey || count > PALETTE ? 1 : 1.5,
     dash: line.dashed ? [5, 4] : dash,
     spanGaps: false,
-    points: { show: line.sparse || line.first.length < 40, size: 5, fill: colour },
+    points: { show: line.first.length <= (line.sparse ? MOST_DOTS : 40), size: 5, fill: colour },
   };
 }
 

@@ -2,8 +2,9 @@ function formatNumber(value, digits = 4) {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-  if (value === 0) return "0";
   const size = Math.abs(value);
+  // A count or a step is never rounded.
+  if (Number.isInteger(value) && size < 1e12) return value.toLocaleString("en");
   if (size >= 1e6 || size < 1e-3) return value.toExponential(digits - 1);
   return Number(value.toPrecision(digits)).toLocaleString("en", {
     maximumFractionDigits: 8,

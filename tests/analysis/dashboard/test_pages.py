@@ -302,6 +302,7 @@ def test_a_comparison_has_a_chart_for_each_line_that_stands_alone():
         for chart in panel.charts
         for number, _ in enumerate(chart.alone or ("",))
     ]
+    expected.insert(expected.index("lr-0"), "difference-0")  # in the panel of the loss
     assert list(charts_of(page)) == expected
 
 
