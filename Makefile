@@ -26,7 +26,7 @@ bench: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python: expected 3.11 or newer, found " + sys.version.split()[0])'
-	@echo "setting up $(VENV): about 1 GB of packages, a minute or a few"
+	@echo "setting up $(VENV): about 2 GB of packages, a minute or a few"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 
@@ -13,7 +14,9 @@ def write_atomically(path: Path, data: bytes) -> None:
         OSError: it could not be written; the old file is there, and nothing else, as
             the room of a half written one may be needed for the record.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    # Two that write one file at once may not write one temporary file.
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    temporary = path.with_name(f"{path.name}.{writer}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)

@@ -18,6 +18,7 @@ from runners.tracked import PULLED, Place, attach
 
 DASHBOARD = "dashboard.html"
 COMPARISON = "compare.html"
+_PAGE = b"<!doctype html>"  # how a page begins
 
 
 def dashboard(
@@ -97,8 +98,7 @@ def compare(
         OSError: the page cannot be written.
     """
     path = place.root / COMPARISON if output is None else output
-    if path.is_dir():
-        raise InputError(f"--output {path}: expected a file, found a folder")
+    _check_output(path)
     found = [folder for one in references for folder in resolve(one, place)]
     folders = {folder.resolve(): folder for folder in found}
     check_count(len(folders))
@@ -113,3 +113,18 @@ def compare(
         ) from error
     say(console, str(path))
     return 0
+
+
+def _check_output(path: Path) -> None:
+    """Refuse to replace anything but a page."""
+    if path.is_dir():
+        raise InputError(f"--output {path}: expected a file, found a folder")
+    if not path.exists():
+        return
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_PAGE)).lower() == _PAGE:
+                return
+    raise InputError(
+        f"--output {path}: expected a new file or an older page, found something else"
+    )

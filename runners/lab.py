@@ -54,12 +54,11 @@ def lab(root: Path, console: Console) -> int:
     if not _train(configs, root, console):
         return 1
     place = Place(root)
-    attached = _draw(configs, root, console)
     show(compute(read_spec(plan["verification"]), place), console)
     console.print(_predictions(plan["predictions"], place))
     say(console, _NOTE)
     say(console, _published_ema(plan["published_ema"], place))
-    return 0 if attached else 1
+    return 0 if _draw(configs, root, console) else 1
 
 
 def _train(configs: Sequence[RunConfig], root: Path, console: Console) -> bool:
@@ -102,7 +101,7 @@ def _draw(configs: Sequence[RunConfig], root: Path, console: Console) -> bool:
         say(console, str(page))
         try:
             attach_page(page, Place(root))
-        except InputError as error:  # the tables are still to come
+        except InputError as error:
             say(console, f"not attached to its run in MLflow: {error}")
             attached = False
     return attached
@@ -122,7 +121,9 @@ def _finished(root: Path) -> dict[tuple[str, str], Path]:
             continue  # a foreign or damaged folder is no run to use again
         if manifest.get("status") == "finished" and manifest.get("record"):
             key = manifest.get("config_hash"), manifest.get("code_hash")
-            found[key] = folder
+            # Of equal runs, that of the experiment's own name rather than another.
+            if key not in found or folder.name == manifest.get("experiment"):
+                found[key] = folder
     return found
 
 
@@ -153,7 +154,7 @@ def _predictions(plan: dict[str, Any], place: Place) -> Table:
         for prediction in config.injection.predictions:
             verdict = judge(prediction, scene)
             result.add_row(
-                escape(run.name),
+                escape(config.name or run.name),
                 *map(escape, _verdict_cells(verdict)),
                 _answer(verdict),
             )

@@ -33,16 +33,17 @@ def _norms(run: RunHistory) -> list[Line]:
     return columns(run, named, dashed=("post-clip",))
 
 
-def _clip_ruler(run: RunHistory) -> list[tuple[float, str]]:
-    clip = run.facts.clip
-    return [] if clip is None else [(clip, f"clip {clip:g}")]
+def _clip_ruler(run: RunHistory) -> list[float]:
+    return [] if run.facts.clip is None else [run.facts.clip]
 
 
 def _clipped_share(run: RunHistory) -> str:
     if not run.has(col.CLIP_COEF) or not len(run):
         return f"Share of clipped steps: unknown, the record has no {col.CLIP_COEF}."
     clipped = int((run.scalar(col.CLIP_COEF) < 1).sum())
-    return f"Clipped in {clipped:,} of {len(run):,} steps ({clipped / len(run):.1%})."
+    told = f"Clipped in {clipped:,} of {len(run):,} steps ({clipped / len(run):.1%})"
+    clip = run.facts.clip
+    return f"{told}." if clip is None else f"{told}; dotted, the clip of {clip:g}."
 
 
 def _validation_note(run: RunHistory) -> str:
@@ -177,8 +178,8 @@ PANELS = (
         "6",
         "Updates and gradient balance",
         "All ratios move together with the learning rate and the clip. One tensor that "
-        "moves alone has a damaged optimizer state. The balance stays as it is when "
-        "gradients are scaled, and shifts when the data is odd.",
+        "moves alone has a damaged optimizer state. Gradients that are scaled as a "
+        "whole leave the balance as it is.",
         (
             Chart(
                 "ratio",
@@ -263,17 +264,18 @@ PANELS = (
         "times over are an odd batch, whatever the loss says.",
         (
             Chart(
-                "batch",
-                "Rows twice in a batch, and the commonest rare token",
+                "duplicates",
+                "Rows that equal another of their batch",
                 "count",
-                lambda run: columns(
-                    run,
-                    [
-                        (col.DUPLICATE_ROWS, "rows equal to another"),
-                        (col.RARE_TOKEN_MAX_COUNT, "largest count of a rare token"),
-                    ],
-                ),
-                alone=("rows equal to another", "largest count of a rare token"),
+                lambda run: [column(run, col.DUPLICATE_ROWS, "rows")],
+                alone=("rows",),
+            ),
+            Chart(
+                "rare",
+                "How often the commonest rare token occurs in a batch",
+                "count",
+                lambda run: [column(run, col.RARE_TOKEN_MAX_COUNT, "times")],
+                alone=("times",),
             ),
         ),
     ),

@@ -55,7 +55,7 @@ class Chart:
         span: values that the vertical axis shows in any case.
         alone: labels of the lines that a page of several runs draws, each in a chart
             of its own; empty for the largest of all lines.
-        rulers: horizontal lines: (value, label) of a run.
+        rulers: heights of dotted lines, which the note explains.
         note: a measured sentence below the chart; empty for none.
     """
 
@@ -67,7 +67,7 @@ class Chart:
     floor: float | None = None
     span: tuple[float, float] | None = None
     alone: tuple[str, ...] = ()
-    rulers: Callable[[RunHistory], list[tuple[float, str]]] = lambda run: []
+    rulers: Callable[[RunHistory], list[float]] = lambda run: []
     note: Callable[[RunHistory], str] = lambda run: ""
 
 

@@ -244,14 +244,16 @@ def _divergences(runs: Sequence[RunHistory]) -> list[dict[str, Any]]:
 def _told(found: Divergence) -> dict[str, Any]:
     lone = ""
     if found.lone:
-        lone = f"; {len(found.lone)} columns are in one of the two only"
+        lone = f"; in one of the two only: {_listed(found.lone)}"
     if found.step is None and not found.common:
         return {"step": None, "text": f"no step in common{lone}"}
     if found.step is None:
         text = f"equal in all {found.common:,} common steps{lone}"
         return {"step": None, "text": text}
-    named = ", ".join(found.columns[:_LISTED])
-    more = len(found.columns) - _LISTED
-    named += f" and {more} more" if more > 0 else ""
-    text = f"first differs at step {found.step:,}: {named}{lone}"
+    text = f"first differs at step {found.step:,}: {_listed(found.columns)}{lone}"
     return {"step": found.step, "text": text}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")

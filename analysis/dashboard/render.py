@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,15 @@ def _plain(part: Any) -> Any:
     if isinstance(part, str):
         short = part if len(part) <= MAX_TEXT else f"{part[: MAX_TEXT - 1]}…"
         # Half a surrogate pair, which JSON may name, has no place in a file.
-        return short.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        whole = short.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _TURNING.sub("\N{REPLACEMENT CHARACTER}", whole)
     if isinstance(part, dict):
         return {key: _plain(value) for key, value in part.items()}
     return [_plain(one) for one in part] if isinstance(part, list | tuple) else part
+
+
+# Control characters, and those that turn the direction of the text after them.
+_TURNING = re.compile("[\0-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 @cache

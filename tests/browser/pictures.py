@@ -21,7 +21,7 @@ COLOURS = 128  # of a picture; more would only make the file larger
 PICTURES = {
     "dashboard": ("19-injection-A", "#step=500", None),
     "a-panel-3": ("19-injection-A", "#marks=off&step=0", "#panel-3"),
-    "b-panel-b": ("19-injection-B", "#marks=off&step=0", '[data-chart="batch"]'),
+    "b-panel-b": ("19-injection-B", "#marks=off&step=0", "#panel-B .charts"),
     "c-panel-m": ("19-injection-C", "#marks=off&step=0", "#panel-M .charts"),
     "c-panel-6": ("19-injection-C", "#marks=off&step=0", "#panel-6 .charts"),
 }

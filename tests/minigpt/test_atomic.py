@@ -1,4 +1,5 @@
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -40,3 +41,17 @@ def test_an_error_leaves_the_old_file(tmp_path, monkeypatch):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_two_that_write_one_file_at_once_do_not_meet(tmp_path):
+    path, contents = tmp_path / "a.html", [b"1" * 300_000, b"2" * 300_000]
+
+    def write(data):
+        for _ in range(20):
+            write_atomically(path, data)
+            assert path.read_bytes() in contents
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(write, data) for data in contents]:
+            done.result()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.html"]

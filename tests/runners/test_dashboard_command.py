@@ -344,6 +344,18 @@ def test_output_that_is_a_folder(autopsy, copied, twin, tmp_path, output):
     assert no_page_in(tmp_path)
 
 
+def test_nothing_but_a_page_is_replaced(autopsy, copied, twin):
+    record = copied / "record.parquet"
+    before = record.read_bytes()
+    answer = autopsy("compare", "healthy", "twin", "--output", record)
+    assert answer.code == 2
+    assert "expected a new file or an older page" in answer.line
+    assert record.read_bytes() == before
+    page = copied / "page.html"
+    for _ in range(2):  # the second time it is there
+        assert autopsy("compare", "healthy", "twin", "--output", page).code == 0
+
+
 @pytest.mark.parametrize("output", ["file/page.html", "file/deep/page.html"])
 def test_output_below_a_file(autopsy, copied, twin, tmp_path, output):
     (tmp_path / "file").write_text("mine")
@@ -367,10 +379,10 @@ def test_a_full_disk_leaves_the_old_page(autopsy, copied, twin, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     path = copied.parent / COMPARISON
-    path.write_text("the old page")
+    path.write_text("<!DOCTYPE html> the old page")
     monkeypatch.setattr(atomic.os, "fsync", refuse)
     answer = autopsy("compare", "healthy", "twin")
-    assert (answer.code, path.read_text()) == (1, "the old page")
+    assert (answer.code, path.read_text()) == (1, "<!DOCTYPE html> the old page")
     assert "No space left" in answer.line
     assert [one.name for one in copied.parent.glob("*html*")] == [COMPARISON]
 

@@ -34,9 +34,9 @@ function showBatch(place, log, step) {
       element(
         "p",
         { class: "absent" },
-        `The batch of step ${formatStep(step)} is not in this page, which holds ` +
-          `${formatStep(log.steps.length)} batches: the first, the last and those around ` +
-          "flagged steps. The run's record has them all.",
+        `This page holds no batch of step ${formatStep(step)}, but ` +
+          `${formatStep(log.steps.length)} others: the first, the last and those around ` +
+          "flagged steps. The run's record has a batch for every step that it has.",
       ),
     );
     return;
@@ -99,8 +99,8 @@ function tokenChip(text, units) {
   chip.append(element("small", {}, below));
   if (units !== null) {
     const part = units === LOSS_ODD ? 1 : Math.min(1, units / LOSS_UNIT / HOT);
-    chip.style.backgroundColor = `rgba(${themed("--heat")}, ${(0.75 * part).toFixed(3)})`;
-    if (part > 0.5) chip.classList.add("hot");
+    chip.style.backgroundColor = `rgba(${themed("--heat")}, ${(0.5 * part).toFixed(3)})`;
+    if (part > 0.3) chip.classList.add("hot");
   }
   return chip;
 }

@@ -6,6 +6,7 @@ function verticalLine(chart, step, colour, dash) {
   if (x < bbox.left || x > bbox.left + bbox.width) return;
   ctx.save();
   ctx.strokeStyle = colour;
+  ctx.globalAlpha = 0.6; // it may not hide a spike of one step
   ctx.lineWidth = Math.max(1, devicePixelRatio);
   ctx.setLineDash(dash.map((length) => length * devicePixelRatio));
   ctx.beginPath();
@@ -40,18 +41,16 @@ function paintMarks(chart, flags) {
 function paintRulers(chart, rulers) {
   const { ctx, bbox } = chart;
   ctx.save();
-  ctx.strokeStyle = ctx.fillStyle = themed("--muted");
+  ctx.strokeStyle = themed("--muted");
   ctx.lineWidth = Math.max(1, devicePixelRatio);
   ctx.setLineDash([2 * devicePixelRatio, 4 * devicePixelRatio]);
-  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-  for (const [value, label] of rulers) {
-    const y = chart.valToPos(value, "y", true);
+  for (const value of rulers) {
+    const y = Math.round(chart.valToPos(value, "y", true)) + 0.5;
     if (y < bbox.top || y > bbox.top + bbox.height) continue;
     ctx.beginPath();
     ctx.moveTo(bbox.left, y);
     ctx.lineTo(bbox.left + bbox.width, y);
     ctx.stroke();
-    ctx.fillText(label, bbox.left + 4 * devicePixelRatio, y + 12 * devicePixelRatio);
   }
   ctx.restore();
 }

@@ -28,6 +28,7 @@ function axes(spec) {
     {
       ...shared,
       size: 58,
+      incrs: [1e300], // the splits below choose; without one that fits, none are drawn
       splits: (chart, axis, low, high) =>
         (logarithmic ? logTicks : niceTicks)(low, high, 6),
       filter: (chart, ticks) => ticks,
@@ -36,14 +37,20 @@ function axes(spec) {
   ];
 }
 
-function seriesOf(line, colour, dash, count) {
+function seriesOf(line, { colour, dash }, count, lonely) {
+  const dots = line.first.length <= (line.sparse ? MOST_DOTS : 40);
   return {
     label: line.label,
     stroke: colour,
     width: line.grey || count > PALETTE ? 1 : 1.5,
-    dash: line.dashed ? [5, 4] : dash,
+    dash,
     spanGaps: false,
-    points: { show: line.first.length <= (line.sparse ? MOST_DOTS : 40), size: 5, fill: colour },
+    points: {
+      show: dots,
+      filter: (chart, index, shown) => (shown || !lonely.length ? null : lonely),
+      size: 5,
+      fill: colour,
+    },
   };
 }
 
@@ -55,9 +62,11 @@ function makeChart(figure, spec, page) {
   const looks = spec.lines.map((line) => {
     if (page.several) return { colour: () => runColour(line.run), dash: runDash(line.run) };
     const index = line.grey ? 0 : number++;
-    return { colour: () => lineColour(line, index, own), dash: [] };
+    const dash = line.dashed ? DASHED : [];
+    return { colour: () => lineColour(line, index, own), dash };
   });
   const many = own > PALETTE && !page.several;
+  const data = joinLines(spec.lines, spec.scale, spec.floor);
   const options = {
     width: place.clientWidth || 600,
     height: HEIGHT,
@@ -67,7 +76,7 @@ function makeChart(figure, spec, page) {
     axes: axes(spec),
     series: [
       {},
-      ...spec.lines.map((line, i) => seriesOf(line, looks[i].colour, looks[i].dash, own)),
+      ...spec.lines.map((line, i) => seriesOf(line, looks[i], own, lonelyPoints(data[i + 1]))),
     ],
     focus: { alpha: 0.25 },
     cursor: {
@@ -96,7 +105,7 @@ function makeChart(figure, spec, page) {
       setSeries: [(chart, index) => page.focused(spec, index)],
     },
   };
-  const chart = new uPlot(options, joinLines(spec.lines, spec.scale, spec.floor), place);
+  const chart = new uPlot(options, data, place);
   chart.over.addEventListener("click", () => page.clicked(chart));
   const legend = makeLegend(figure.querySelector(".legend"), spec, looks, chart, many);
   return { chart, spec, place, legend };

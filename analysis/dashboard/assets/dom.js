@@ -25,7 +25,8 @@ function mixed(one, other, part) {
 }
 
 const PALETTE = 8;
-const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]];
+const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // lengths drawn and left out, in turn
+const DASHED = [5, 4]; // a line that stands behind the solid one of the same thing
 
 // Few lines have colours that stay apart without colour vision; many run from blue
 // for the first to orange for the last.
@@ -45,4 +46,18 @@ function runColour(run) {
 
 function runDash(run) {
   return DASHES[Math.floor(run / PALETTE) % DASHES.length];
+}
+
+// A piece of a line in a legend, dashed as the line is.
+function paintSwatch(swatch, colour, dash) {
+  const parts = [];
+  let at = 0;
+  dash.forEach((length, index) => {
+    const shown = index % 2 === 0 ? colour : "transparent";
+    parts.push(`${shown} ${at}px ${at + length}px`);
+    at += length;
+  });
+  swatch.style.background = dash.length
+    ? `repeating-linear-gradient(90deg, ${parts.join(", ")})`
+    : colour;
 }

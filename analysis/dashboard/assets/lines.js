@@ -25,24 +25,25 @@ function readLine(packed, arrays) {
   };
 }
 
-// What a line says of a step: {text, value, step}; an exact value, the range of the
-// cell that the step is in, or for a sparse line the last value measured.
+// What a line says of a step: {text, low, high}. An exact value, the range of the cell
+// that the step is in, or for a sparse line the last value measured.
 function readAt(line, step) {
   const cell = lastAtMost(line.first, step);
-  if (cell < 0 || (!line.sparse && step > line.last[cell])) return { text: "–", value: null };
+  if (cell < 0 || (!line.sparse && step > line.last[cell])) {
+    return { text: "–", low: null, high: null };
+  }
   const odd = line.odd.length ? lastAtMost(line.odd, cell) : -1;
   const oddHere = odd >= 0 && line.odd[odd] === cell;
-  const [one, other] = [line.start[cell], line.end[cell]];
   const alone = line.first[cell] === line.last[cell];
-  const value = alone && oddHere ? line.oddValues[odd] : one;
+  const value = alone && oddHere ? line.oddValues[odd] : line.start[cell];
+  const [low, high] = [value, alone ? value : line.end[cell]].sort((a, b) => a - b);
   let text = formatNumber(value);
   if (!alone) {
-    const [low, high] = one < other ? [one, other] : [other, one];
     text = `${formatNumber(low)} to ${formatNumber(high)}`;
     if (oddHere) text += `, and ${formatNumber(line.oddValues[odd])}`;
   }
   if (line.sparse && line.last[cell] !== step) text += ` (step ${formatStep(line.last[cell])})`;
-  return { text, value };
+  return { text, low, high };
 }
 
 // Points as the charting library takes them: null is a gap.
@@ -63,6 +64,24 @@ function linePoints(line, scale, floor) {
     }
   }
   return [xs, ys];
+}
+
+// Values with a gap on either side, which no line can show: their places in the table.
+function lonelyPoints(column) {
+  const lonely = [];
+  let [before, candidate] = [null, null];
+  for (let i = 0; i < column.length; i++) {
+    if (column[i] === undefined) continue; // a step of another line
+    if (column[i] === null) {
+      if (candidate !== null) lonely.push(candidate);
+      candidate = null;
+    } else {
+      candidate = before === null ? i : null;
+    }
+    before = column[i];
+  }
+  if (candidate !== null) lonely.push(candidate);
+  return lonely;
 }
 
 // One table for all lines of a chart; lines on one grid share their steps.

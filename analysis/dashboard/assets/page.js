@@ -8,6 +8,7 @@ class Page {
     this.zoom = [this.from, this.until];
     this.zooming = false;
     this.pointed = null;
+    this.held = false; // a key has moved the step while the pointer rests on a chart
     this.batches = description.batches && readBatches(description.batches, arrays);
     this.charts = [];
     this.readAddress();
@@ -30,15 +31,12 @@ class Page {
   // -- the address holds the view: #step=500&from=450&to=550&marks=off&theme=dark
   readAddress() {
     const wanted = new URLSearchParams(location.hash.slice(1));
-    const number = (key, fallback) => {
-      const found = Number.parseInt(wanted.get(key), 10);
-      return Number.isNaN(found) ? fallback : this.inside(found);
-    };
+    const number = (key, fallback) => readStep(wanted.get(key), fallback);
     this.marks = wanted.get("marks") !== "off";
     // Without marks the first view must not point at one.
-    this.step = number("step", this.marks ? this.step : this.from);
+    this.step = this.inside(number("step", this.marks ? this.step : this.from));
     const [from, until] = [number("from", this.from), number("to", this.until)];
-    if (from < until) this.zoom = [from, until];
+    if (from < until) this.zoom = [this.inside(from), this.inside(until)];
     this.setTheme(wanted.get("theme") || "");
     this.setMarks(this.marks);
   }
@@ -79,7 +77,17 @@ class Page {
     this.charts.forEach(({ legend }) => legend.show(step));
     const [from, until] = this.zoom;
     document.getElementById("view").textContent =
-      `at ${formatStep(step)}, showing ${formatStep(from)} to ${formatStep(until)}`;
+      `at ${formatStep(step)}, showing ${formatStep(from)} to ${formatStep(until)}` +
+      this.cellAt(step);
+  }
+
+  // In a thinned record a value belongs to a cell of steps, which a reader must know.
+  cellAt(step) {
+    const lines = this.charts.flatMap(({ spec }) => spec.lines);
+    const line = lines.find((one) => !one.sparse && !one.grey);
+    const cell = line ? lastAtMost(line.first, step) : -1;
+    if (cell < 0 || line.first[cell] === line.last[cell]) return "";
+    return `, in the cell ${formatStep(line.first[cell])} to ${formatStep(line.last[cell])}`;
   }
 
   stepOf(chart) {
@@ -87,6 +95,7 @@ class Page {
   }
 
   hovered(chart) {
+    if (this.held) return;
     const inside = chart.cursor.left !== null && chart.cursor.left >= 0;
     const pointed = inside ? this.stepOf(chart) : null;
     if (pointed === this.pointed) return;
@@ -115,8 +124,9 @@ class Page {
   }
 
   setZoom(from, until) {
-    const [low, high] = [this.inside(from), this.inside(until)];
-    this.zoom = low < high ? [low, high] : [this.from, this.until];
+    let [low, high] = [this.inside(from), this.inside(until)];
+    if (low === high) [low, high] = [this.inside(low - 1), this.inside(high + 1)];
+    this.zoom = [low, high];
     this.zooming = true;
     // A run of one step has no width of its own.
     const [min, max] = this.zoom[0] < this.zoom[1] ? this.zoom : [low - 0.5, low + 0.5];
@@ -150,9 +160,8 @@ class Page {
     const chosen = document.getElementById("theme").value || (dark ? "dark" : "light");
     document.documentElement.dataset.theme = chosen;
     document.querySelectorAll("header .swatch").forEach((swatch) => {
-      swatch.style.borderTopColor = runColour(Number(swatch.dataset.run));
-      const dashed = runDash(Number(swatch.dataset.run)).length;
-      swatch.style.borderTopStyle = dashed ? "dashed" : "solid";
+      const run = Number(swatch.dataset.run);
+      paintSwatch(swatch, runColour(run), runDash(run));
     });
     this.charts.forEach(({ chart, legend }) => {
       legend.paint();
@@ -164,8 +173,7 @@ class Page {
   connect() {
     const on = (id, event, action) => document.getElementById(id).addEventListener(event, action);
     on("step", "change", ({ target }) => {
-      const typed = Number.parseInt(target.value, 10);
-      this.setStep(Number.isNaN(typed) ? this.step : typed);
+      this.setStep(readStep(target.value, this.step));
     });
     on("closer", "click", () => this.scaleZoom(0.25));
     on("wider", "click", () => this.scaleZoom(4));
@@ -181,11 +189,21 @@ class Page {
     document.querySelectorAll("button[data-step]").forEach((button) =>
       button.addEventListener("click", () => this.setStep(Number(button.dataset.step))),
     );
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault(); // the address holds the view
+      document.getElementById("panels").focus();
+    });
+    addEventListener("hashchange", () => {
+      this.readAddress();
+      this.setZoom(...this.zoom);
+      this.setStep(this.step, false);
+    });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
       this.setTheme(document.getElementById("theme").value),
     );
+    document.addEventListener("keydown", (event) => this.keyed(event));
+    document.addEventListener("mousemove", () => (this.held = false), true);
     this.charts.forEach(({ place, chart }) => {
-      place.addEventListener("keydown", (event) => this.keyed(event));
       chart.over.addEventListener("dblclick", () => this.showAll());
       new ResizeObserver(() => {
         if (place.clientWidth && place.clientWidth !== chart.width) {
@@ -201,6 +219,7 @@ class Page {
   }
 
   keyed(event) {
+    if (["INPUT", "SELECT"].includes(event.target.tagName)) return;
     const far = event.shiftKey ? 10 : 1;
     const actions = {
       ArrowLeft: () => this.setStep(this.step - far),
@@ -213,8 +232,16 @@ class Page {
     };
     if (!actions[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
+    this.held = true;
+    this.pointed = null;
     actions[event.key]();
   }
+}
+
+// A step from text, "1e3" too; the fallback where it is no number.
+function readStep(text, fallback) {
+  const found = text === null || text.trim() === "" ? NaN : Math.trunc(Number(text));
+  return Number.isNaN(found) ? fallback : found;
 }
 
 function readSpec(packed, arrays) {

@@ -184,8 +184,10 @@ def test_lines_that_are_not_finite_are_named_with_their_first_step():
 def test_the_share_of_clipped_steps_is_counted():
     run = changed(full(8), clip_coef=[1, 1, 0.5, 0.1, 1, 1, 1, np.nan])
     packed = run_chart(CHARTS["norm"], sheet_of(run), None)
-    assert packed["notes"] == ["Clipped in 2 of 8 steps (25.0%)."]
-    assert packed["rulers"] == [(1.0, "clip 1")]
+    assert packed["notes"] == [
+        "Clipped in 2 of 8 steps (25.0%); dotted, the clip of 1."
+    ]
+    assert packed["rulers"] == [1.0]
     run = changed(full(8, clip=None), without=(col.CLIP_COEF,))
     packed = run_chart(CHARTS["norm"], sheet_of(run), None)
     assert packed["notes"] == [
