@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def opened(browser: Browser, path: Path, view: str) -> Page:
-    page = browser.new_page(viewport={"width": 1280, "height": 1125})
+    page = browser.new_page(viewport={"width": 1280, "height": 1150})
     page.goto(f"file://{path.resolve()}{view}")
     page.wait_for_selector("html[data-ready]", state="attached")
     return page

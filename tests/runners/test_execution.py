@@ -134,7 +134,8 @@ def test_a_folder_that_cannot_be_opened_is_taken_away(tmp_path, monkeypatch, nam
     """Step 0 was never reached, so there is nothing to keep."""
 
     def full(path, *arguments, **options):
-        if path.name.removesuffix(".tmp") == name:
+        temporary = path.name.startswith(f"{name}.") and path.suffix == ".tmp"
+        if path.name == name or temporary:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real[type(path)](path, *arguments, **options)
 
