@@ -84,6 +84,16 @@ def test_only_finished_runs_of_the_root_are_used_again(tmp_path, finished):
     assert lab._finished(tmp_path) == {key: good}
 
 
+def test_of_equal_runs_that_of_the_experiments_name_is_used(tmp_path, finished):
+    for name in ("a-twin", "lab-run", "zzz-twin"):
+        copy = shutil.copytree(finished.folder, tmp_path / name)
+        path = copy / "manifest.json"
+        manifest = json.loads(path.read_text()) | {"experiment": "lab-run"}
+        path.write_text(json.dumps(manifest))
+    (used,) = lab._finished(tmp_path).values()
+    assert used.name == "lab-run"
+
+
 class Drawn:
     """The lab's drawing of three run folders, the first of which is the baseline."""
 
@@ -330,7 +340,8 @@ def test_the_published_average_stands_beside_the_healthy_runs(first):
         f"{name} {ema(load(command.root / name).scalar(TRAIN_LOSS)[:31])[-1]:.3f}"
         for name in ("base", "other")
     ]
-    assert out.splitlines()[-1] == (
+    *_, last = (line for line in out.splitlines() if not line.endswith(".html"))
+    assert last == (
         "EMA-50 of the loss at step 30: published 2.31; measured in the healthy runs: "
         + ", ".join(measured)
     )

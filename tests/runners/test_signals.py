@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import threading
+import time
 
 import pytest
 
@@ -187,7 +188,8 @@ def test_ctrl_c_while_waiting_for_the_shipper_leaves_it_to_finish(spawn, root):
     process = train_until_tracked(spawn, root, "x", "name=x", "steps=700")
     database = sqlite3.connect(root / "mlflow.db", isolation_level=None)
     database.execute("BEGIN EXCLUSIVE")
-    wait_for(lambda: manifest_of(root / "x")["status"] == "finished")
+    wait_for((root / "x" / "dashboard.html").is_file)
+    time.sleep(1)  # once its page is drawn the command only waits
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     database.execute("ROLLBACK")

@@ -80,7 +80,7 @@ def test_every_curve_holds_exactly_the_points_of_the_rule(folder, database):
     keys = {key for (key,) in database.execute("SELECT DISTINCT key FROM metrics")}
     finite = set(SUMMARY_KEYS) - {FIRST_NONFINITE}
     assert keys == {*CURVES, *CADENCE_CURVES, LOSS_EMA, *finite}
-    assert len(keys) == 19
+    assert len(keys) == 20
 
 
 def test_values_and_times_are_those_of_the_record(folder, database):
@@ -144,6 +144,7 @@ def test_artifacts_are_the_files_of_the_folder(folder):
         "config.yaml",
         "vocabulary.json",
         "record.parquet",
+        "dashboard.html",
     }
     for name in names:
         assert sha256_of(stored / name) == sha256_of(folder / name)
