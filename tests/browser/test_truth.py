@@ -129,6 +129,12 @@ def test_marks_and_the_step_stand_where_they_belong(visit, pages):
     assert close(at(K), mark)
     assert close(at(K, 25), ground) or not close(at(K, 25), mark)
     assert not close(at(K - 8), mark)
+    faint = (0.6 * np.array(mark) + 0.4 * np.array(ground)).tolist()
+    heights = np.linspace(2e-5, 2e-4, 25).tolist()  # below the line, dash and gap
+    below = [page.evaluate(PIXEL, ["lr", K, height, 0]) for height in heights]
+    assert any(close(pixel, faint) for pixel in below)
+    beside = [page.evaluate(PIXEL, ["lr", K + 7, height, 0]) for height in heights]
+    assert not any(close(pixel, faint) for pixel in beside)
     dark = [page.evaluate(PIXEL, ["residual", 20, "bottom", dx]) for dx in (-1, 0, 1)]
     assert min(sum(pixel) for pixel in dark) < sum(ground) - 150
     hide_marks(page)
