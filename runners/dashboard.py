@@ -11,12 +11,11 @@ from analysis.dashboard.pages import check_count, draw_comparison, draw_dashboar
 from analysis.history import RunHistory, load
 from minigpt.atomic import write_atomically
 from minigpt.records import InputError
-from runners.folders import read_link
+from runners.folders import DASHBOARD, read_link
 from runners.references import resolve, resolve_one
 from runners.report import say
 from runners.tracked import PULLED, Place, attach
 
-DASHBOARD = "dashboard.html"
 COMPARISON = "compare.html"
 _PAGE = b"<!doctype html>"  # how a page begins
 

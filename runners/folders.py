@@ -17,6 +17,7 @@ from minigpt.records import InputError
 
 CONFIG = "config.yaml"
 VOCABULARY = "vocabulary.json"
+DASHBOARD = "dashboard.html"
 CHECKPOINTS = "checkpoints"
 MLFLOW = "mlflow.json"
 SWEEPS = ".sweeps"

@@ -16,12 +16,11 @@ from analysis.history import JOURNAL, MANIFEST, PARQUET
 from analysis.summary import RunSummary
 from minigpt.atomic import write_atomically
 from runners.curves import Point
-from runners.folders import CONFIG, MLFLOW, VOCABULARY, read_link
+from runners.folders import CONFIG, DASHBOARD, MLFLOW, VOCABULARY, read_link
 from runners.mlflow_note import Outcome, page, run_note
 from runners.mlflow_tags import MAX_TAG, NOTE, PARENT, run_params, run_tags
 
 BATCH = 1000  # metrics a request, MLflow's own limit
-DASHBOARD = "dashboard.html"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 _ARTIFACTS = (MANIFEST, CONFIG, VOCABULARY, DASHBOARD)
 

@@ -123,15 +123,6 @@ def test_a_typed_step_is_found_everywhere(visit, pages):
     assert "step=57" in page.evaluate("location.hash")
 
 
-@pytest.mark.parametrize(("typed", "step"), [("9999", 199), ("-5", 0), ("", 130)])
-def test_a_step_that_there_is_not_becomes_one_that_there_is(visit, pages, typed, step):
-    page = visit(pages.paths["A"])
-    page.locator("#step").fill(typed)
-    page.locator("#step").press("Enter")
-    page.locator("#step").blur()
-    assert page.evaluate("autopsy.step") == step
-
-
 def test_hover_is_linked_over_all_panels(visit, pages):
     page = visit(pages.paths["A"], f"#step=0&from={K - 30}&to={K + 30}")
     before = legend(page, "norm")["pre-clip"]
