@@ -42,6 +42,10 @@ _U32 = struct.Struct("<I")
 _FRAME_BYTES = len(BLOCK_MAGIC) + 2 * _U32.size
 
 
+class NotBegun(InputError):
+    """The process died while it wrote the header: nothing was recorded."""
+
+
 def encode_header(layout: RecordLayout) -> bytes:
     """The bytes that a journal of this layout begins with.
 
@@ -133,7 +137,8 @@ def read_header(file: BinaryIO) -> RecordLayout:
     """Read the header of a journal; the file then stands at its first block.
 
     Raises:
-        InputError: the file does not begin with a complete, undamaged header.
+        InputError: the file does not begin with a complete, undamaged header;
+            ``NotBegun`` if it ends within it.
     """
     source = str(getattr(file, "name", "journal"))
     magic, length = file.read(len(MAGIC)), file.read(_U32.size)
@@ -146,7 +151,7 @@ def read_header(file: BinaryIO) -> RecordLayout:
         )
     text, checksum = file.read(size), file.read(_U32.size)
     if len(checksum) < _U32.size:
-        raise InputError(f"{source}: expected a journal, found an unfinished header")
+        raise NotBegun(f"{source}: expected a journal, found an unfinished header")
     if _U32.unpack(checksum)[0] != zlib.crc32(text, zlib.crc32(length)):
         raise InputError(f"{source}: header: expected its checksum, found damage")
     return layout_from_json(text, f"{source}: header")

@@ -169,8 +169,8 @@ class ShippingRule:
 
     Step t is shipped if it is 0, or a multiple of the stride at t, or an occasional
     value was measured at t, or t lies in [onset - lead, onset + lag] of an event, or
-    t is the last step of all. A run that stays NaN is one event with one onset, and
-    so does not ship everything.
+    t is the last step of a run that finished. A run that stays NaN is one event with
+    one onset, and so does not ship everything.
     """
 
     def __init__(self, rule: RuleParameters = DEFAULT_RULE) -> None:
@@ -207,9 +207,14 @@ class ShippingRule:
         self._undecided.append((step, bool(has_occasional)))
         return self._decide(step - self._rule.lead)
 
-    def finish(self) -> list[int]:
-        """The run has ended: decide the rest; its last step is always shipped."""
-        if self._undecided:
+    def finish(self, finished: bool = True) -> list[int]:
+        """The record has ended: decide the rest.
+
+        Args:
+            finished: whether the run reached its end, whose last step is shipped. One
+                that was killed may be resumed, and its last step is then any other.
+        """
+        if self._undecided and finished:
             last, _ = self._undecided.pop()
             self._undecided.append((last, True))
         return self._decide(self._next)
@@ -234,6 +239,7 @@ def ship(
     norm: np.ndarray | None,
     occasional: np.ndarray,
     rule: RuleParameters = DEFAULT_RULE,
+    finished: bool = True,
 ) -> np.ndarray:
     """The steps a whole run ships: the streaming rule, from first to last step.
 
@@ -242,6 +248,7 @@ def ship(
         norm: gradient norm before clipping, shape (n,), or None.
         occasional: bool, shape (n,), whether an occasional value was measured.
         rule: the rule's numbers.
+        finished: whether the run reached its end; see ``ShippingRule.finish``.
 
     Returns:
         int64, increasing.
@@ -253,4 +260,4 @@ def ship(
     shipped: list[int] = []
     for step, row in enumerate(zip(losses, norms, masks, strict=True)):
         shipped += stream.push(step, *row)
-    return np.array(shipped + stream.finish(), np.int64)
+    return np.array(shipped + stream.finish(finished), np.int64)

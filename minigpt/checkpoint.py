@@ -1,7 +1,7 @@
 """Checkpoints: safetensors and JSON, atomic, written beside the training thread.
 
-The JSON is written last and names the hash of the tensors, so a checkpoint either
-exists whole or does not count. Continuing from one gives bit-identical records.
+The JSON is written last and names the hash of the tensors and its own, so a checkpoint
+either exists whole or does not count. Continuing from one gives bit-identical records.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import random
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from safetensors.numpy import load, save
 
 from minigpt.atomic import write_atomically
 from minigpt.records import InputError
+from minigpt.stratify import Violation
 from minigpt.training import Session
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _NAME = re.compile(r"step-(\d{8,})\.json")
 _GROUPS = ("param", "exp_avg", "exp_avg_sq")
+_OWN_HASH = "document_sha256"
 
 
 @dataclass(kw_only=True)
@@ -88,6 +90,7 @@ def take_snapshot(session: Session) -> Snapshot:
     facts = {
         "step_counter": session.optimizer.step_counter,
         "loader_position": session.loader.position,
+        "loader_violations": [asdict(one) for one in session.loader.violations],
         "numpy_rng": [kind, position, has_gauss, cached],
         "python_rng": [version, list(state), gauss],
     }
@@ -111,7 +114,8 @@ def restore(session: Session, snapshot: Snapshot) -> None:
     facts = snapshot.facts
     session.step = snapshot.step
     session.optimizer.step_counter = facts["step_counter"]
-    session.loader.position = facts["loader_position"]
+    violations = [Violation(**one) for one in facts["loader_violations"]]
+    session.loader.resume(facts["loader_position"], violations)
     torch.set_rng_state(torch.from_numpy(snapshot.tensors["rng/torch"].copy()))
     kind, *rest = facts["numpy_rng"]
     np.random.set_state((kind, snapshot.tensors["rng/numpy"], *rest))
@@ -198,6 +202,7 @@ class CheckpointWriter:
             "finite": snapshot.finite,
             **snapshot.facts,
         }
+        document[_OWN_HASH] = _hash_of(document)
         write_atomically(stem.with_suffix(".safetensors"), data)
         write_atomically(stem.with_suffix(".json"), json.dumps(document).encode())
         rotate(self.folder, self._config.keep)
@@ -242,7 +247,38 @@ def _document(folder: Path, step: int) -> dict[str, Any]:
             f"checkpoint {path}: expected schema version {SCHEMA_VERSION}, "
             f"found {version!r}"
         )
+    if document.get(_OWN_HASH) != _hash_of(document):
+        raise InputError(f"checkpoint {path}: expected its own hash, found another")
     return document
+
+
+def _hash_of(document: dict[str, Any]) -> str:
+    """Hash of a checkpoint's JSON without the hash itself."""
+    facts = {key: value for key, value in document.items() if key != _OWN_HASH}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def newest_checkpoint(folder: Path, latest: int) -> tuple[Snapshot | None, list[str]]:
+    """The newest undamaged checkpoint that is not beyond a step.
+
+    Args:
+        folder: of the checkpoints.
+        latest: the first step that is not recorded; a checkpoint beyond it would
+            leave a gap.
+
+    Returns:
+        The snapshot, None if there is none; and what is wrong with each newer one.
+    """
+    problems = []
+    for step in reversed(list_checkpoints(folder)):
+        if step > latest:
+            problems.append(f"checkpoint of step {step}: the record ends before it")
+            continue
+        try:
+            return read_checkpoint(folder, step), problems
+        except InputError as error:
+            problems.append(str(error))
+    return None, problems
 
 
 def read_checkpoint(folder: Path, step: int) -> Snapshot:

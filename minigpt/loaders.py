@@ -107,6 +107,21 @@ class Loader:
             v for epoch in sorted(self._violations) for v in self._violations[epoch]
         ]
 
+    def resume(self, position: int, violations: list[Violation]) -> None:
+        """Go on where another loader of the same data stood.
+
+        Args:
+            position: batches it had served.
+            violations: what it had counted up to there.
+
+        Raises:
+            InputError: as for ``position``.
+        """
+        self.position = position
+        self._epoch, self._violations = -1, {}
+        for one in violations:
+            self._violations.setdefault(one.epoch, []).append(one)
+
     def next(self) -> Batch:
         """Serve the batch at ``position`` and move on."""
         epoch, offset = divmod(self._position, self.batches_per_epoch)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.history import JOURNAL, PARQUET
+from analysis.journal import NotBegun
 from analysis.parquet import write_parquet
 from minigpt.records import InputError
-from runners.folders import iso_time, write_manifest
+from runners.folders import HEARTBEAT, iso_time, last_sign, write_manifest
 
 if TYPE_CHECKING:  # the shipper closes folders too, and does without torch
     from runners.recorder import Recorder
@@ -74,6 +75,8 @@ class Closing:
         self._manifest |= {"status": status, "error": error, "ended_at": iso_time()}
         violations = self._recorder.violations
         self._manifest["data"]["loader_violations"] = violations
+        if replay := self._recorder.replay:
+            replay.report(self._manifest["resumes"][-1])
         self._attempt(lambda: write_manifest(self.folder, self._manifest))
         if not self.failure:
             self._attempt(lambda: _drop_journal(self.folder, self._manifest))
@@ -94,21 +97,37 @@ class Closing:
 def close_killed(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Close the folder of a run whose process is dead; its manifest as it is then.
 
+    A run that died before its first record has none, and its manifest says so.
+
     Raises:
         OSError: the folder cannot be written.
-        InputError: there is no journal that can be read.
+        InputError: the journal cannot be read.
     """
     manifest = dict(manifest)
-    last_sign = (folder / JOURNAL).stat().st_mtime
-    _compact(folder, manifest)
-    manifest |= {"status": "killed", "ended_at": iso_time(last_sign)}
+    ended = last_sign(folder)
+    try:
+        _compact(folder, manifest)
+    except NotBegun:
+        (folder / JOURNAL).unlink(missing_ok=True)
+    manifest |= {"status": "killed", "ended_at": iso_time(ended)}
     manifest["error"] = "the process died without closing the run"
     write_manifest(folder, manifest)
-    _drop_journal(folder, manifest)
+    if manifest["record"]:
+        _drop_journal(folder, manifest)
+    (folder / HEARTBEAT).unlink(missing_ok=True)
     return manifest
 
 
 def _compact(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write the record as Parquet and its hash into the manifest.
+
+    Raises:
+        NotBegun: the process died before it recorded anything.
+        InputError: the journal cannot be read.
+        OSError: the folder cannot be written.
+    """
+    if not (folder / JOURNAL).exists():
+        raise NotBegun(f"{folder / JOURNAL}: expected a journal, found no file")
     summary = write_parquet(folder / JOURNAL, folder / PARQUET)
     record = {"rows": summary.rows, "sha256": summary.sha256}
     manifest["record"] = record | ({"note": summary.note} if summary.note else {})

@@ -6,14 +6,18 @@ record later, it selects the same points with the same timestamps.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from analysis.blocks import Block, columns_of_block
+from analysis.blocks import Columns as BlockColumns
 from analysis.ema import RunningEma
 from analysis.rule import RuleParameters
 from analysis.spikes import ShippingRule
 from minigpt import records as col
+from minigpt.records import RecordLayout
 
 LOSS_EMA = "train/loss_ema"
 CURVES = (
@@ -108,6 +112,41 @@ class CurveSelector:
         self._waiting.pop(point.step - self._lead, None)
         return decided
 
-    def finish(self) -> list[Point]:
-        """The record has ended: the points still undecided."""
-        return [self._waiting[step] for step in self._rule.finish()]
+    def finish(self, finished: bool) -> list[Point]:
+        """The record has ended: the points still undecided.
+
+        Args:
+            finished: whether the run is; see ``ShippingRule.finish``.
+        """
+        return [self._waiting[step] for step in self._rule.finish(finished)]
+
+
+def selector_for(manifest: dict[str, Any]) -> CurveSelector:
+    """What chooses the points of the run that a manifest describes.
+
+    Raises:
+        InputError: the manifest's shipping rule is not one.
+    """
+    return CurveSelector(RuleParameters.from_json(manifest["shipping_rule"]))
+
+
+def journal_rows(layout: RecordLayout, block: Block) -> Columns:
+    """The records of a journal's block, as a selector reads them."""
+    return _Rows(columns_of_block(layout, block))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Columns of a journal's block in the shape of ``Columns``."""
+
+    columns: BlockColumns
+
+    @property
+    def steps(self) -> np.ndarray:
+        return self.columns.steps
+
+    def scalar(self, name: str) -> np.ndarray:
+        return self.columns.flat[name]
+
+    def measured(self, name: str) -> np.ndarray:
+        return self.columns.measured[name]

@@ -14,6 +14,7 @@ from minigpt.training import Session, TrainingPlan
 from runners.closing import Closing, RunResult, describe, locate
 from runners.config import RunConfig
 from runners.folders import CONFIG, VOCABULARY, create_run_folder, write_manifest
+from runners.heartbeat import Heartbeat
 from runners.manifest import open_manifest, public_config
 from runners.naming import run_name
 from runners.recorder import OnStep, Recorder
@@ -78,7 +79,7 @@ def execute(
     try:
         with sigterm_raises():
             recorder, closing = _open(config, session, sweep, on_step)
-            return _run(recorder, closing, tracker, on_end)
+            return run_to_end(recorder, closing, tracker, on_end)
     finally:
         session.close()
 
@@ -100,14 +101,20 @@ def _open(
     return recorder, Closing(folder, manifest, recorder)
 
 
-def _run(
+def run_to_end(
     recorder: Recorder, closing: Closing, tracker: Tracker, on_end: OnEnd
 ) -> RunResult:
+    """Let an opened run train, and close its folder however that ends.
+
+    Raises:
+        OSError, KeyboardInterrupt, Terminated: as ``execute``.
+    """
     error: BaseException | None = None
     status, reason = "finished", None
     try:
         tracker.follow(closing.folder)
-        recorder.run()
+        with Heartbeat(closing.folder):
+            recorder.run()
     except INTERRUPTS as interrupt:
         error, status, reason = interrupt, "killed", type(interrupt).__name__
     except BaseException as failure:  # noqa: BLE001 - raised again below

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from analysis.history import MANIFEST
+from analysis.history import JOURNAL, MANIFEST
 from minigpt.atomic import write_atomically
 from minigpt.records import InputError
+from runners.owner import DEAD, liveness
 
 CONFIG = "config.yaml"
 VOCABULARY = "vocabulary.json"
 DASHBOARD = "dashboard.html"
 CHECKPOINTS = "checkpoints"
 MLFLOW = "mlflow.json"
+HEARTBEAT = "heartbeat"
 SWEEPS = ".sweeps"
 SWEEP_FILE = "sweep.json"
 
@@ -68,6 +70,11 @@ def run_folders(root: Path) -> list[Path]:
     return [path for path in found if (path / MANIFEST).is_file()]
 
 
+def new_key() -> str:
+    """A random name for one run or sweep, by which MLflow is asked for it."""
+    return uuid4().hex
+
+
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Replace the folder's manifest; a reader sees the old one or the new one.
 
@@ -84,59 +91,21 @@ def iso_time(seconds: float | None = None) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def owner() -> dict[str, Any]:
-    """Who writes a run: host, process and when the process began."""
-    pid = os.getpid()
-    return {"host": socket.gethostname(), "pid": pid, "started": process_start(pid)}
+def last_sign(folder: Path) -> float | None:
+    """When the run last wrote something, seconds since the epoch; None if never."""
+    times = []
+    for name in (HEARTBEAT, JOURNAL, MANIFEST):
+        with suppress(OSError):
+            times.append((folder / name).stat().st_mtime)
+    return max(times, default=None)
 
 
-def process_start(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks since boot; None if it is gone.
-
-    A process id alone is used again after a while; with its start it is unique.
-    Without a /proc the start is not known and "" is returned for a live process.
-    """
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        fields = stat.read_text().rpartition(")")[2].split()
-    except OSError:
-        if Path("/proc/self").exists():
-            return None
-        return "" if _exists(pid) else None
-    # field 3 of stat is the state; a zombie runs no more
-    return None if fields[0] == "Z" else fields[19]
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def is_alive(manifest: dict[str, Any]) -> bool:
-    """Whether the process that writes the run still lives.
-
-    A run of another host, or of nobody we know, is taken for alive: nothing here
-    can tell.
-    """
-    who = manifest.get("owner")
-    if not isinstance(who, dict) or who.get("host") != socket.gethostname():
-        return True
-    if not isinstance(who.get("pid"), int):
-        return True
-    start = process_start(who["pid"])
-    return start is not None and start == who.get("started")
-
-
-def current_status(manifest: dict[str, Any]) -> str:
+def current_status(folder: Path, manifest: dict[str, Any]) -> str:
     """running, finished, failed or killed; a run whose process died is killed."""
     found = manifest["status"]
-    if found == "running" and not is_alive(manifest):
-        return "killed"
+    if found == "running":
+        lives = liveness(manifest.get("owner"), last_sign(folder))
+        return "killed" if lives == DEAD else found
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -20,24 +21,30 @@ class JournalWriter:
     takes half a second longer than the one before it can make the disk later.
 
     Args:
-        path: the file; must not exist yet.
+        path: the file; must not exist yet, unless ``reopened``.
         layout: the columns of the records.
+        reopened: rows that the file holds already, as ``runners.reopen`` left it,
+            which ends with its last whole block; the header is not written again.
 
     Attributes:
         rows: records in whole blocks on the disk.
-        last: the newest of them, None without one.
+        last: the newest of them that this writer wrote, None without one.
     """
 
-    def __init__(self, path: Path, layout: RecordLayout) -> None:
+    def __init__(
+        self, path: Path, layout: RecordLayout, reopened: int | None = None
+    ) -> None:
         self._path, self._layout = path, layout
         self._records: list[StepRecord] = []
         self._oldest = 0.0
         self._last = time.monotonic()
-        self.rows = 0
+        self.rows = reopened or 0
         self.last: StepRecord | None = None
-        self._file = path.open("xb", buffering=0)
+        self._file = path.open("xb" if reopened is None else "r+b", buffering=0)
+        self._file.seek(0, os.SEEK_END)
         try:
-            self._write(encode_header(layout))
+            if reopened is None:
+                self._write(encode_header(layout))
         except OSError:
             self._file.close()
             raise

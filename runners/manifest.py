@@ -20,7 +20,8 @@ from minigpt.corpus import split_hashes
 from minigpt.tokenizer import TOKENIZER_PATH
 from minigpt.training import Session
 from runners.config import RunConfig, config_hash, to_plain
-from runners.folders import VOCABULARY, iso_time, owner
+from runners.folders import VOCABULARY, iso_time, new_key
+from runners.owner import owner
 from runners.settings import redacted
 
 _PROJECT = Path(__file__).resolve().parent.parent
@@ -41,6 +42,7 @@ def open_manifest(
     return {
         "schema_version": MANIFEST_VERSION,
         "name": folder.name,
+        "key": new_key(),
         "experiment": config.experiment,
         "sweep": sweep,
         "status": "running",
@@ -49,6 +51,7 @@ def open_manifest(
         "error": None,
         "owner": owner(),
         "config": public_config(config),
+        "tracking": public_config(config)["tracking"],
         "config_hash": config_hash(config),
         "code_hash": code_hash(),
         "git": git_facts(),

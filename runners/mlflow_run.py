@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import LifecycleStage, Metric, Param, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -21,6 +22,8 @@ from runners.mlflow_note import Outcome, page, run_note
 from runners.mlflow_tags import MAX_TAG, NOTE, PARENT, run_params, run_tags
 
 BATCH = 1000  # metrics a request, MLflow's own limit
+KEY = "loss_autopsy.key"
+ARTIFACTS = "artifacts"  # what a script gave to its run, in the folder and in MLflow
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
 _ARTIFACTS = (MANIFEST, CONFIG, VOCABULARY, DASHBOARD)
 
@@ -52,34 +55,70 @@ class MlflowRun:
     ) -> None:
         self._client, self._folder, self._manifest = client, folder, manifest
         self.outcome: Outcome | None = None
-        self._link = read_link(folder)
-        if self._link is None or not self._exists(self._link["run_id"]):
+        self._link = read_link(folder) or {}
+        run = self._find(experiment_id) or self._create(experiment_id, parent)
+        self.run_id: str = run.info.run_id
+        if self._link.get("run_id") != self.run_id:
             self._link = {"experiment_id": experiment_id, "parent": parent}
-            tags = run_tags(manifest)
-            tags[NOTE] = self._note(Outcome(manifest["name"], "running"))
-            if parent:
-                tags[PARENT] = parent
-            run = client.create_run(
-                experiment_id,
-                start_time=milliseconds(manifest["started_at"]),
-                tags=tags,
-                run_name=manifest["name"],
-            )
-            self._link["run_id"] = run.info.run_id
+            self._link["run_id"] = self.run_id
             self._write_link(tracking_uri=uri, complete=False)
-        self.run_id: str = self._link["run_id"]
-        params = [Param(key, value) for key, value in run_params(manifest["config"])]
-        client.log_batch(self.run_id, params=params)
+        self._set_params(run)
+        if manifest["status"] == "running" and run.info.status != "RUNNING":
+            self._begin_again()
 
-    def _exists(self, run_id: str) -> bool:
-        """Whether the store has the run; another store, or a new one, has not."""
-        try:
-            run = self._client.get_run(run_id)
-        except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                return False
-            raise
-        return run.info.lifecycle_stage == LifecycleStage.ACTIVE
+    def _find(self, experiment_id: str) -> Run | None:
+        """The run of this folder, if the store has it.
+
+        A shipper that died between making a run and writing down its id left a run
+        that knows the folder's key.
+        """
+        if run_id := self._link.get("run_id"):
+            try:
+                run = self._client.get_run(run_id)
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                    raise
+            else:
+                if run.info.lifecycle_stage == LifecycleStage.ACTIVE:
+                    return run
+        key = self._key()
+        return find_by_key(self._client, experiment_id, key) if key else None
+
+    def _key(self) -> str | None:
+        """Of the run; with the folder's name, as a copied folder is another run."""
+        if key := self._manifest.get("key"):
+            return hashlib.sha256(f"{key}/{self._folder.name}".encode()).hexdigest()
+        return None
+
+    def _create(self, experiment_id: str, parent: str | None) -> Run:
+        manifest = self._manifest
+        self._link = {"experiment_id": experiment_id, "parent": parent}
+        tags = run_tags(manifest)
+        tags[NOTE] = self._note(Outcome(manifest["name"], "running"))
+        if parent:
+            tags[PARENT] = parent
+        if key := self._key():
+            tags[KEY] = key
+        return self._client.create_run(
+            experiment_id,
+            start_time=milliseconds(manifest["started_at"]),
+            tags=tags,
+            run_name=manifest["name"],
+        )
+
+    def _set_params(self, run: Run) -> None:
+        """Write what is not there yet: a param of MLflow is never written twice."""
+        there = run.data.params
+        params = run_params(self._manifest["config"])
+        new = [Param(key, value) for key, value in params if key not in there]
+        self._client.log_batch(self.run_id, params=new)
+
+    def _begin_again(self) -> None:
+        """The run was ended here before, and goes on."""
+        self._client.update_run(self.run_id, status="RUNNING")
+        tags = {"status": "running", **_resumes(self._manifest)}
+        self._client.log_batch(self.run_id, tags=[RunTag(*one) for one in tags.items()])
+        self._write_link(complete=False)
 
     def _write_link(self, **facts: Any) -> None:
         self._link |= facts
@@ -109,8 +148,11 @@ class MlflowRun:
         for name in (*_ARTIFACTS, PARQUET if record else JOURNAL):
             if (self._folder / name).is_file():
                 self._client.log_artifact(self.run_id, str(self._folder / name))
+        if (self._folder / ARTIFACTS).is_dir():
+            there = str(self._folder / ARTIFACTS)
+            self._client.log_artifacts(self.run_id, there, ARTIFACTS)
         outcome = Outcome(manifest["name"], status, manifest["error"], summary)
-        tags = {"status": status, NOTE: self._note(outcome)}
+        tags = {"status": status, NOTE: self._note(outcome), **_resumes(manifest)}
         if record:
             tags["record_sha256"] = record["sha256"]
         ended = manifest["ended_at"]
@@ -141,6 +183,21 @@ class MlflowRun:
         self._client.log_batch(self.run_id, tags=[RunTag(*one) for one in tags.items()])
         moment = milliseconds(ended) if ended else None
         self._client.set_terminated(self.run_id, status, moment)
+
+
+def find_by_key(client: MlflowClient, experiment_id: str, key: str) -> Run | None:
+    """The run that was made with this value of the tag ``KEY``, if it was made."""
+    found = client.search_runs([experiment_id], f"tags.`{KEY}` = '{key}'")
+    return found[0] if found else None
+
+
+def _resumes(manifest: dict[str, Any]) -> dict[str, str]:
+    """How often a run went on after it had ended early, and whether that differed."""
+    resumes = manifest.get("resumes") or []
+    tags = {"resumes": str(len(resumes))} if resumes else {}
+    if any(one.get("differs") for one in resumes):
+        tags["replay_differs"] = "true"
+    return tags
 
 
 def milliseconds(moment: str) -> int:

@@ -2,54 +2,101 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 from mlflow.tracking import MlflowClient
 
+from minigpt.atomic import write_atomically
+from minigpt.records import InputError
+from runners.folders import MLFLOW, SWEEP_FILE, read_link
 from runners.mlflow_note import page, sweep_note
-from runners.mlflow_run import MlflowRun
+from runners.mlflow_run import KEY, MlflowRun, find_by_key
 from runners.mlflow_tags import NOTE, sweep_tags
 from runners.mlflow_view import EVERY_RUN, address, save_view
+from runners.owner import DEAD, liveness, settled
 
 MAX_NAME = 250  # characters of a run's name in MLflow
+_STATUS = {"finished": "FINISHED", "failed": "FAILED", "killed": "KILLED"}
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """What a sweep's folder says of it; the status is that of the present moment.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    path = folder / SWEEP_FILE
+    try:
+        document = json.loads(path.read_bytes())
+        if not {"key", "title", "status", "tracking"} <= document.keys():
+            raise ValueError("other keys")
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected the state of a sweep, found {error!s:.200}"
+        ) from None
+    if document["status"] == "running":
+        last_sign = path.stat().st_mtime
+        if liveness(document.get("owner"), last_sign) == DEAD:
+            document["status"] = "killed"
+    return document
 
 
 class SweepRun:
-    """One sweep: made when it begins, ended with it, described once all is shipped.
+    """One sweep: made when it begins, ended and described once all is shipped.
+
+    Args:
+        client: of the store.
+        experiment_id: where the parent goes.
+        folder: of the sweep, with its file.
+
+    Raises:
+        InputError: the sweep's file cannot be read.
 
     Attributes:
+        folder: of the sweep.
         run_id: of the parent in MLflow.
     """
 
-    def __init__(
-        self, client: MlflowClient, experiment_id: str, sweep: str, title: str
-    ) -> None:
+    def __init__(self, client: MlflowClient, experiment_id: str, folder: Path) -> None:
         self._client, self._experiment_id = client, experiment_id
-        self._sweep, self._title = sweep, title
+        self.folder, document = folder, read_sweep(folder)
+        self._title = document["title"]
         self._children: dict[str, MlflowRun] = {}
-        self._status, self._ended = "KILLED", False
-        tags = sweep_tags(sweep, title)
-        run = client.create_run(experiment_id, run_name=title[:MAX_NAME], tags=tags)
+        run = find_by_key(client, experiment_id, document["key"])
+        if run is None:
+            tags = sweep_tags(folder.name, self._title) | {KEY: document["key"]}
+            name = self._title[:MAX_NAME]
+            run = client.create_run(experiment_id, run_name=name, tags=tags)
         self.run_id: str = run.info.run_id
-        runs = f"tags.sweep = '{sweep}' AND {EVERY_RUN}"
-        save_view(client, experiment_id, self._view, f"Sweep {sweep}", runs)
+        runs = f"tags.sweep = '{folder.name}' AND {EVERY_RUN}"
+        save_view(client, experiment_id, self._view, f"Sweep {folder.name}", runs)
 
     @property
     def _view(self) -> str:
-        return f"sweep-{self._sweep}"
+        return f"sweep-{self.folder.name}"
 
     def add(self, child: MlflowRun) -> None:
         """A run of the sweep; one that is shipped again takes its own place."""
         self._children[child.run_id] = child
 
-    def end(self, status: str) -> None:
-        """End the parent as FINISHED, FAILED or KILLED."""
-        self._status = status
-        self._client.set_terminated(self.run_id, status)
-        self._ended = True
-
     def close(self) -> None:
-        """All is shipped: write the note, and end what nobody has ended."""
-        if not self._ended:
-            self.end(self._status)
+        """Write the note, and end the run unless the sweep goes on.
+
+        Raises:
+            InputError: the sweep's file cannot be read.
+        """
+        status = settled(lambda: read_sweep(self.folder)["status"])
+        if self._children:
+            self._client.set_tag(self.run_id, NOTE, self._note())
+        if status in _STATUS:
+            self._client.set_terminated(self.run_id, _STATUS[status])
+            link = {"run_id": self.run_id, "complete": True}
+            text = json.dumps(link | {"experiment_id": self._experiment_id}, indent=1)
+            write_atomically(self.folder / MLFLOW, text.encode())
+
+    def _note(self) -> str:
         rows = [
             (page(self._experiment_id, run_id), child.outcome)
             for run_id, child in self._children.items()
@@ -58,5 +105,14 @@ class SweepRun:
             "these runs as a table": address(self._experiment_id, self._view),
             "their curves": address(self._experiment_id, self._view, charts=True),
         }
-        note = sweep_note(self._title, rows, links)
-        self._client.set_tag(self.run_id, NOTE, note)
+        return sweep_note(self._title, rows, links)
+
+
+def is_closed(folder: Path) -> bool:
+    """Whether the sweep's parent was ended in MLflow.
+
+    Raises:
+        InputError: the link is damaged.
+    """
+    link = read_link(folder)
+    return bool(link and link.get("complete"))

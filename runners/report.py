@@ -30,6 +30,8 @@ def report_runs(
     for problem, names in problems.items():
         which = f"{', '.join(names)}: " if names else ""
         say(console, f"not complete in MLflow: {which}{problem}")
+    if problems:
+        say(console, "nothing recorded is lost: `autopsy sync` completes MLflow")
 
 
 def _line(result: RunResult, answer: Shipped | None) -> str:

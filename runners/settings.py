@@ -9,6 +9,8 @@ from pathlib import Path
 from minigpt.records import InputError
 
 SQLITE = "sqlite:///"
+KINDS = ("mlflow", "offline", "none")
+HIDDEN = "***@"  # stands for the user and password of an address
 _NO_FILE_STORE = (
     "MLflow 3.13 and newer refuses a folder as its store; use "
     "sqlite:///mlflow.db, and `mlflow migrate-filestore` to move old runs"
@@ -38,7 +40,8 @@ class TrackingConfig:
     """Where the curves go.
 
     Attributes:
-        kind: "mlflow" or "none".
+        kind: "mlflow"; "offline" leaves the curves to `autopsy sync`; "none" is not
+            for MLflow at all.
         uri: a SQLite, HTTP, PostgreSQL or MySQL address; null is the SQLite file in
             ``paths.root``.
         experiment: name of the MLflow experiment.
@@ -49,9 +52,9 @@ class TrackingConfig:
     experiment: str = "loss-autopsy"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("mlflow", "none"):
+        if self.kind not in KINDS:
             raise InputError(
-                f"tracking.kind: expected one of mlflow, none; got {self.kind!r}"
+                f"tracking.kind: expected one of {', '.join(KINDS)}; got {self.kind!r}"
             )
         if not self.experiment.strip():
             raise InputError("tracking.experiment: expected a name, got an empty one")
@@ -75,7 +78,7 @@ def redacted(uri: str) -> str:
     scheme, mark, rest = uri.partition("://")
     if not mark or scheme == "sqlite" or "@" not in rest:
         return uri
-    return f"{scheme}://***@{rest.rpartition('@')[2]}"
+    return f"{scheme}://{HIDDEN}{rest.rpartition('@')[2]}"
 
 
 def default_uri(root: Path) -> str:

@@ -7,10 +7,13 @@ last run once its input has ended, which also happens when the training process 
 killed; a run that has not ended by then was killed. The messages, after a first
 {"uri": ..., "experiment": ...}:
 
-    {"folder": ...}                  follow this run folder
-    {"attach": ...}                  upload this file of a run folder at the end
-    {"sweep": id, "name": ...}       a sweep begins: its runs get a parent
-    {"sweep": id, "status": ...}     it ends
+    {"folder": ...}    follow this run folder
+    {"sweep": ...}     the runs of this sweep's folder get a parent
+    {"attach": ...}    upload this file of a run folder at the end
+
+The store may be away when the shipper starts, or go away at any time. It is asked
+again until the input ends, and one last time then; what is not shipped by that time
+is answered as a problem, and ``autopsy sync`` ships it.
 """
 
 from __future__ import annotations
@@ -23,141 +26,195 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from mlflow.exceptions import MlflowException
-
-from analysis.history import read_manifest
 from minigpt.records import InputError
 from runners.attachment import attach_file
-from runners.folders import read_link
+from runners.connection import STORE_ERRORS, Connection
+from runners.folders import SWEEPS, read_link
 from runners.follower import RunFollower
 from runners.mlflow_run import MlflowRun
 from runners.mlflow_sweep import SweepRun
-from runners.mlflow_view import save_view
-from runners.settings import redacted
-from runners.store import ensure_experiment, first_line, open_store
+from runners.store import first_line, give_up_early
 
 POLL_SECONDS = 0.5
+LAST_ATTEMPTS = 2  # for what a store that answers refuses at the end
+
+Answer = Callable[[dict[str, Any]], None]
 
 
 class Shipper:
-    """All the runs of one training process.
-
-    What fails while runs are still to come (a store that is busy or away for a
-    moment) is tried once more at the end, from the first point on; MLflow drops
-    what it has already.
+    """Ships run folders to one experiment of a store.
 
     Args:
-        uri: the store.
-        experiment: the MLflow experiment new runs go to.
-        output: where the answers go.
+        connection: to the store.
+        answer: is given a JSON object for each run that is complete in MLflow, or
+            cannot be.
     """
 
-    def __init__(self, uri: str, experiment: str, output: TextIO) -> None:
-        self._uri, self._output = redacted(uri), output
-        self._client = open_store(uri)
-        self._experiment_id = ensure_experiment(self._client, uri, experiment)
-        save_view(self._client, self._experiment_id)
+    def __init__(self, connection: Connection, answer: Answer) -> None:
+        self._store, self._answer = connection, answer
         self._open: list[RunFollower] = []
-        self._again: list[Path] = []
         self._files: list[Path] = []
-        self._sweeps: dict[str, SweepRun] = {}
+        self._sweeps: dict[Path, SweepRun | None] = {}
         self._ended = False
 
     def take(self, message: dict[str, Any]) -> None:
-        """Follow a run folder, or begin or end a sweep, as the message says."""
+        """Follow a run folder, begin a sweep or keep a file, as the message says."""
         if "attach" in message:
             self._files.append(Path(message["attach"]))
-        elif "folder" in message:
-            folder = Path(message["folder"])
-            self._guarded(folder, lambda: self._follow(folder))
-        elif "status" in message:
-            self._guarded(None, lambda: self._end_sweep(**message))
+        elif "sweep" in message:
+            self._sweeps.setdefault(Path(message["sweep"]), None)
         else:
-            self._guarded(None, lambda: self._begin_sweep(**message))
+            self._follow(Path(message["folder"]))
 
     def _follow(self, folder: Path) -> None:
-        manifest = read_manifest(folder)
-        sweep = self._sweeps.get(manifest["sweep"])
+        try:
+            self._open.append(RunFollower(folder, self._make_run))
+        except InputError as error:
+            self._problem(folder, error)
+
+    def _make_run(self, folder: Path, manifest: dict[str, Any]) -> MlflowRun:
+        sweep = None
+        if manifest.get("sweep"):
+            sweep = self._sweep(folder.parent / SWEEPS / manifest["sweep"])
         run = MlflowRun(
-            self._client,
-            self._uri,
-            self._experiment_id,
+            self._store.client,
+            self._store.uri,
+            self._store.experiment_id,
             folder,
             manifest,
             sweep and sweep.run_id,
         )
         if sweep:
             sweep.add(run)
-        self._open.append(RunFollower(folder, run, manifest))
+        return run
 
-    def _begin_sweep(self, sweep: str, name: str) -> None:
-        run = SweepRun(self._client, self._experiment_id, sweep, name)
-        self._sweeps[sweep] = run
+    def _sweep(self, folder: Path) -> SweepRun | None:
+        """The parent of a sweep's runs, made if it is missing; None without a folder.
 
-    def _end_sweep(self, sweep: str, status: str) -> None:
-        if sweep in self._sweeps:
-            self._sweeps[sweep].end(status)
+        A folder of a sweep may have been removed; its runs then have no parent.
+        """
+        if not folder.is_dir():
+            return None
+        run = self._sweeps.get(folder)
+        if run is None:
+            run = SweepRun(self._store.client, self._store.experiment_id, folder)
+            self._sweeps[folder] = run
+        return run
 
     def advance(self) -> None:
-        """One round over all open runs."""
+        """One round over all open runs, unless the store is away."""
+        if not self._store.ready():
+            return
         for follower in list(self._open):
-            going = self._guarded(
-                follower.folder, lambda f=follower: f.advance(self._ended)
-            )
-            if follower.done:
-                self._answer(
-                    follower.folder, run_id=follower.run.run_id, points=follower.points
-                )
-            if follower.done or not going:
-                self._open.remove(follower)
+            try:
+                self._advance(follower)
+            except STORE_ERRORS:
+                if not self._store.ready(at_once=True):
+                    return  # all of them wait for it, and lose nothing by it
+
+    def _advance(self, follower: RunFollower) -> None:
+        """Let one run go on; what its own folder forbids is answered.
+
+        Raises:
+            MlflowException, OSError: the store, or the disk, may do it another time.
+        """
+        try:
+            follower.advance(self._ended)
+        except InputError as error:
+            self._problem(follower.folder, error)
+        else:
+            if not follower.done:
+                return
+            self._complete(follower)
+        follower.give_up()
+        self._open.remove(follower)
+
+    def _complete(self, follower: RunFollower) -> None:
+        assert follower.run
+        self._answer(
+            {
+                "folder": str(follower.folder),
+                "run_id": follower.run.run_id,
+                "points": follower.points,
+            }
+        )
 
     def end(self) -> None:
         """The input has ended: no run goes on. Close what is still open."""
         self._ended = True
-        for folder in self._again:
-            self._guarded(folder, lambda f=folder: self._follow(f))
-        while self._open:
-            self.advance()
+        reachable = self._store.ready(at_once=True)
+        for follower in list(self._open):
+            reachable = reachable and self._last(follower)
+            if not reachable:
+                self._give_up(follower, self._store.problem)
+        if not reachable:
+            return
         for path in self._files:
-            self._guarded(None, lambda p=path: self._attach(p))
-        for sweep in self._sweeps.values():
-            self._guarded(None, sweep.close)
+            self._guarded(lambda p=path: self._attach(p))
+        for folder in list(self._sweeps):
+            self._guarded(lambda f=folder: self._close_sweep(f))
+
+    def _last(self, follower: RunFollower) -> bool:
+        """The last attempts for one run; whether the store still answers."""
+        problem = ""
+        for _ in range(LAST_ATTEMPTS):
+            try:
+                self._advance(follower)
+            except STORE_ERRORS as error:
+                problem = first_line(error)
+                if not self._store.ready(at_once=True):
+                    return False
+            else:
+                return True
+        self._give_up(follower, problem)
+        return True
+
+    def _give_up(self, follower: RunFollower, problem: str) -> None:
+        if follower in self._open:
+            self._open.remove(follower)
+            self._problem(follower.folder, problem)
+        follower.give_up()
 
     def _attach(self, path: Path) -> None:
         link = read_link(path.parent)
         if link:  # else its run is answered as not complete
-            attach_file(self._client, self._client.get_run(link["run_id"]), path)
+            run = self._store.client.get_run(link["run_id"])
+            attach_file(self._store.client, run, path)
 
-    def _guarded(self, folder: Path | None, action: Callable[[], None]) -> bool:
-        """Whether it could be done; a failure is answered and stops no other run."""
+    def _close_sweep(self, folder: Path) -> None:
+        if sweep := self._sweep(folder):
+            sweep.close()
+
+    def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except (MlflowException, InputError, OSError) as error:
-            if folder and not self._ended:
-                self._again.append(folder)
-            else:
-                self._answer(folder, problem=first_line(error))
-            return False
-        return True
+        except STORE_ERRORS as error:
+            self._problem(None, error)
 
-    def _answer(self, folder: Path | None, **facts: Any) -> None:
-        answer = {"folder": folder and str(folder), **facts}
+    def _problem(self, folder: Path | None, problem: Exception | str) -> None:
+        text = problem if isinstance(problem, str) else first_line(problem)
+        self._answer({"folder": folder and str(folder), "problem": text})
+
+
+def answers_on(output: TextIO) -> Answer:
+    """What prints answers as lines, and bears that nobody reads them any more."""
+
+    def answer(facts: dict[str, Any]) -> None:
         try:
-            print(json.dumps(answer), file=self._output, flush=True)
+            print(json.dumps(facts), file=output, flush=True)
         except BrokenPipeError:
             pass  # the training process was killed; its runs are closed all the same
+
+    return answer
 
 
 def main() -> int:
     """Entry of the process; the first line names the store and the experiment."""
     output, sys.stdout = sys.stdout, sys.stderr  # nothing else among the answers
+    give_up_early()
     first = json.loads(sys.stdin.readline())
-    try:
-        shipper = Shipper(first["uri"], first["experiment"], output)
-    except (MlflowException, InputError) as error:
-        answer = {"folder": None, "problem": first_line(error)}
-        print(json.dumps(answer), file=output, flush=True)
-        return 1
+    connection = Connection(first["uri"], first["experiment"])
+    shipper = Shipper(connection, answers_on(output))
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_read_input, args=(lines,), daemon=True).start()
     while True:

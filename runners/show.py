@@ -52,7 +52,7 @@ def _facts(folder: Path) -> dict[str, str]:
     facts = {
         "name": history.name,
         "folder": str(folder),
-        "status": _status(manifest),
+        "status": _status(folder, manifest),
         "steps": _steps(manifest, history),
         "final loss": _final_loss(history),
         "config hash": _text(manifest.get("config_hash")),
@@ -63,8 +63,8 @@ def _facts(folder: Path) -> dict[str, str]:
     return facts
 
 
-def _status(manifest: dict[str, Any]) -> str:
-    status, error = current_status(manifest), manifest.get("error")
+def _status(folder: Path, manifest: dict[str, Any]) -> str:
+    status, error = current_status(folder, manifest), manifest.get("error")
     return f"{status} ({_text(error)})" if error else status
 
 

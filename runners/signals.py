@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -47,7 +48,44 @@ def deferred() -> Iterator[None]:
             yield
     finally:
         if caught:
-            raise Terminated if caught[0] == signal.SIGTERM else KeyboardInterrupt
+            raise _interrupt(caught[0])
+
+
+class Arrived:
+    """The first signal that came while a step was under way."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """Whether a signal came."""
+        return self._first is not None
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Keep the first signal; the second one is impatient and is raised at once."""
+        if self._first is not None:
+            raise _interrupt(number)
+        self._first = number
+
+    def raise_it(self) -> NoReturn:
+        """Raise what came."""
+        assert self._first is not None
+        raise _interrupt(self._first)
+
+
+@contextmanager
+def between_steps() -> Iterator[Arrived]:
+    """Let Ctrl-C and SIGTERM wait for the end of the step that is under way."""
+    arrived = Arrived()
+    with _handled(arrived.take, signal.SIGINT, signal.SIGTERM):
+        yield arrived
+    if arrived.arrived:  # after the last look at it
+        arrived.raise_it()
+
+
+def _interrupt(number: int) -> BaseException:
+    return Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
 
 
 @contextmanager

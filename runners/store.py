@@ -25,7 +25,19 @@ from mlflow.tracking import MlflowClient
 
 from runners.settings import SQLITE, StoreError, default_uri, redacted
 
-__all__ = ["default_uri", "ensure_experiment", "first_line", "open_store"]
+__all__ = [
+    "default_uri",
+    "ensure_experiment",
+    "first_line",
+    "give_up_early",
+    "open_store",
+]
+
+
+_PATIENCE = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": ("2", "0"),
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": ("20", "10"),
+}
 
 
 def open_store(uri: str) -> MlflowClient:
@@ -50,6 +62,13 @@ def open_store(uri: str) -> MlflowClient:
             f"MLflow store {redacted(uri)}: expected one that opens, found: "
             f"{first_line(error).replace(uri, redacted(uri))}"
         ) from error
+
+
+def give_up_early() -> None:
+    """Let a call to a server fail within ten seconds: who calls will call again."""
+    for name, (default, early) in _PATIENCE.items():
+        if os.environ[name] == default:  # else the user has chosen, and knows why
+            os.environ[name] = early
 
 
 def _connect(uri: str) -> MlflowClient:

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from minigpt.atomic import write_atomically
 from runners.closing import RunResult, describe
 from runners.config import RunConfig
-from runners.folders import SWEEP_FILE, SWEEPS, make_root
+from runners.folders import SWEEP_FILE, SWEEPS, make_root, new_key
+from runners.manifest import public_config
 from runners.naming import run_name
+from runners.owner import owner
 from runners.report import say
 from runners.settings import redacted
 from runners.signals import INTERRUPTS
@@ -47,14 +50,14 @@ class Sweep:
     Attributes:
         id: date and time, unique below the root.
         folder: where Hydra and this class write about the sweep.
-        title: the overrides, for people.
         jobs: one entry a job.
         problem: what could not be written about the sweep, if anything.
     """
 
-    def __init__(self, folder: Path, title: str, jobs: list[Job]) -> None:
-        self.id, self.folder, self.title, self.jobs = folder.name, folder, title, jobs
+    def __init__(self, folder: Path, facts: dict[str, Any], jobs: list[Job]) -> None:
+        self.id, self.folder, self.jobs = folder.name, folder, jobs
         self.problem: str | None = None
+        self._facts = {"id": self.id, "status": "running", **facts}
         self._next = 0
         self._save()
 
@@ -81,8 +84,13 @@ class Sweep:
             else:
                 break
         choices = (one for one in overrides if not one.startswith(_NO_CHOICE))
-        title = " ".join(redacted(choice) for choice in choices)
-        return cls(folder, title, [Job(run_name(config)) for config in configs])
+        facts = {
+            "title": " ".join(redacted(choice) for choice in choices),
+            "key": new_key(),
+            "owner": owner(),
+            "tracking": public_config(configs[0])["tracking"],
+        }
+        return cls(folder, facts, [Job(run_name(config)) for config in configs])
 
     @contextmanager
     def job(self) -> Iterator[None]:
@@ -118,12 +126,11 @@ class Sweep:
         """Jobs that did not finish."""
         return [job for job in self.jobs if job.status != "finished"]
 
-    def close(self, code: int) -> str:
-        """Write the last state down; the status of the parent run in MLflow."""
+    def close(self, code: int) -> None:
+        """Write the last state down, from which the parent run in MLflow is ended."""
+        status = "failed" if self.failures else "finished"
+        self._facts["status"] = "killed" if code else status
         self._save()
-        if code:
-            return "KILLED"
-        return "FAILED" if self.failures else "FINISHED"
 
     def report(self, console: Console) -> None:
         """What became of the jobs, in as few lines as say it."""
@@ -136,11 +143,7 @@ class Sweep:
             say(console, f"  not written: {self.problem}")
 
     def _save(self) -> None:
-        document = {
-            "id": self.id,
-            "title": self.title,
-            "jobs": [asdict(job) for job in self.jobs],
-        }
+        document = self._facts | {"jobs": [asdict(job) for job in self.jobs]}
         self._write(SWEEP_FILE, json.dumps(document, indent=1))
 
     def _write(self, name: str, text: str) -> None:

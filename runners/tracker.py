@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from runners.folders import make_root
 from runners.settings import TrackingConfig, default_uri
 
 # -P: packages of the working folder must not stand in for ours
+WORTH_SAYING_SECONDS = 5.0
+SILENT_SECONDS = 60.0
 COMMAND = (sys.executable, "-P", "-m", "runners.shipper")
 
 
@@ -35,7 +38,7 @@ class Shipped:
 
 
 class Tracker:
-    """Starts the shipper and talks to it; with ``kind: none`` it does nothing.
+    """Starts the shipper and talks to it; without ``kind: mlflow`` it does nothing.
 
     The shipper is in a session of its own: a Ctrl-C meant for the training must not
     end it before the last points are in.
@@ -54,7 +57,7 @@ class Tracker:
         self._log = root / ".shipper.log"
         self._folders: list[Path] = []
         self._lines: list[str] = []
-        if config.kind == "none":
+        if config.kind != "mlflow":
             return
         uri = config.uri or default_uri(root)
         make_root(root)
@@ -80,16 +83,18 @@ class Tracker:
         """Upload a file of a tracked run's folder, once the run is complete."""
         self._send({"attach": str(path.resolve())})
 
-    def begin_sweep(self, sweep: str, name: str) -> None:
-        """The runs of this sweep get a parent run of this name."""
-        self._send({"sweep": sweep, "name": name})
+    def begin_sweep(self, folder: Path) -> None:
+        """The runs of this sweep's folder get a parent run."""
+        self._send({"sweep": str(folder.resolve())})
 
-    def end_sweep(self, sweep: str, status: str) -> None:
-        """Close the parent run as FINISHED, FAILED or KILLED."""
-        self._send({"sweep": sweep, "status": status})
-
-    def close(self) -> list[Shipped]:
+    def close(self, tell: Callable[[str], None] = lambda line: None) -> list[Shipped]:
         """Wait until the shipper is done; what became of each run.
+
+        A shipper from which nothing is heard for a minute waits for a store that will
+        not answer any more, and is ended.
+
+        Args:
+            tell: is given a line if the waiting takes long.
 
         Raises:
             KeyboardInterrupt, Terminated: while waiting; the shipper goes on.
@@ -101,22 +106,40 @@ class Tracker:
             self._process.stdin.close()
         except BrokenPipeError:
             pass  # it is gone already; its exit code below says so
-        self._reading.join()
-        code = self._process.wait()
+        reason = self._wait(tell)
         answers = [_shipped(line) for line in self._lines]
-        if any(answer.folder is None for answer in answers) or not code:
+        if not reason:
             return answers
-        reason = f"the shipper ended with {code}, see {self._log}"
         done = {answer.folder for answer in answers}
         lost = [folder for folder in self._folders if folder not in done] or [None]
         return answers + [Shipped(folder, problem=reason) for folder in lost]
+
+    def _wait(self, tell: Callable[[str], None]) -> str:
+        """Until the shipper has ended; why it could not do its work, or nothing."""
+        assert self._process
+        self._reading.join(WORTH_SAYING_SECONDS)
+        if self._reading.is_alive():
+            tell("waiting for MLflow; what is recorded is safe")
+        heard = -1
+        while self._reading.is_alive() and heard < len(self._lines):
+            heard = len(self._lines)
+            self._reading.join(SILENT_SECONDS)
+        if self._reading.is_alive():
+            self._process.kill()
+            self._reading.join()
+            self._process.wait()
+            return f"MLflow did not answer within {SILENT_SECONDS:.0f} seconds"
+        code = self._process.wait()
+        return f"the shipper ended with {code}, see {self._log}" if code else ""
 
     def _read(self) -> None:
         assert self._process
         assert self._process.stdout
         with self._process.stdout as stdout:
             # A killed shipper may leave a line without its end.
-            self._lines += [line for line in stdout if line.endswith("\n")]
+            for line in stdout:
+                if line.endswith("\n"):
+                    self._lines.append(line)
 
     def _send(self, message: dict[str, Any]) -> None:
         if self._process is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,12 +23,16 @@ from runners.execution import check, execute
 from runners.hydra_call import call_hydra, only_shows, parse_arguments
 from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
+from runners.references import resolve_one
 from runners.report import report_runs, say
+from runners.resume import Resume, plan_resume, resume
 from runners.schema import from_hydra
 from runners.signals import INTERRUPTS, exit_code
 from runners.sweep import Sweep
+from runners.tracked import PULLED, Place
 from runners.tracker import Shipped, Tracker
 
+_RESUME = "resume="
 _LEFT_ALONE = Shipped(None, problem="not waited for; the shipper goes on by itself")
 
 
@@ -34,8 +40,8 @@ def train(arguments: Sequence[str], console: Console) -> int:
     """Run Hydra with these arguments.
 
     Returns:
-        Exit code: 0; 1 if a run failed or is incomplete in MLflow; 130 or 143 after
-        a signal.
+        Exit code: 0; 1 if a run failed; 130 or 143 after a signal. What is not in
+        MLflow yet is said in a line, and is a matter of ``autopsy sync``.
 
     Raises:
         InputError: a mistake in the arguments; nothing was made.
@@ -48,6 +54,8 @@ def train(arguments: Sequence[str], console: Console) -> int:
             compose_config(parsed.overrides, parsed.config_dir)
         call_hydra(arguments)
         return 0
+    if reference := _resumed(parsed.overrides):
+        return _resume(reference, parsed, console)
     multirun = parsed.multirun or "hydra.mode=MULTIRUN" in parsed.overrides
     configs = _validate(parsed.overrides, multirun, parsed.config_dir)
     root = Path(configs[0].paths.root)
@@ -57,16 +65,40 @@ def train(arguments: Sequence[str], console: Console) -> int:
         folder = quoted_value(str(sweep.folder))
         arguments = [*arguments, f"hydra.sweep.dir={folder}"]
     with TrainingProgress(console, len(configs)) as progress:
-        command = _Command(tracker, progress, sweep)
-        code = command.run(arguments)
-    report_runs(console, command.results, command.shipped)
-    if command.page:
-        say(console, str(command.page))
-    if sweep:
-        sweep.report(console)
-    if command.error:
-        raise command.error
-    return code
+        command = _Command(tracker, progress, console, sweep)
+        code = command.run(lambda: call_hydra(arguments, command.job))
+    return command.report(code)
+
+
+def _resumed(overrides: Sequence[str]) -> str | None:
+    """The run that is to be gone on with, if any."""
+    found = [one for one in overrides if one.startswith(_RESUME)]
+    if len(found) > 1:
+        raise InputError(f"resume: expected one run, got {len(found)}")
+    reference = found[0].removeprefix(_RESUME).strip("'\"") if found else None
+    if reference == "":
+        raise InputError("resume: expected a run, got nothing")
+    return reference
+
+
+def _resume(reference: str, parsed: Namespace, console: Console) -> int:
+    """Go on with a run instead of beginning one; the exit code."""
+    if parsed.multirun:
+        raise InputError("resume: expected without -m; a run is one run")
+    overrides = [one for one in parsed.overrides if not one.startswith(_RESUME)]
+    root = Path(compose_config(overrides, parsed.config_dir).paths.root)
+    folder = resolve_one(reference, Place(root))
+    if folder.parent.name == PULLED:
+        raise InputError(
+            f"resume: expected a run whose folder with its checkpoints is on this "
+            f"machine, got {reference}, which is only in MLflow"
+        )
+    plan = plan_resume(folder, overrides, parsed.config_dir)
+    tracker = Tracker(plan.config.tracking, folder.parent)
+    with TrainingProgress(console, 1) as progress:
+        command = _Command(tracker, progress, console)
+        code = command.run(lambda: command.go_on(plan))
+    return command.report(code)
 
 
 @dataclass
@@ -83,31 +115,31 @@ class _Command:
 
     tracker: Tracker
     progress: TrainingProgress
-    sweep: Sweep | None
+    console: Console
+    sweep: Sweep | None = None
     results: list[RunResult] = field(default_factory=list)
     shipped: list[Shipped] = field(default_factory=list)
     page: Path | None = None
     error: Exception | None = None
 
-    def run(self, arguments: Sequence[str]) -> int:
-        """Let Hydra run the jobs, then wait for the shipper; the exit code."""
+    def run(self, jobs: Callable[[], None]) -> int:
+        """Do the jobs, then wait for the shipper; the exit code."""
         code, sweep = 0, self.sweep
         if sweep:
-            self.tracker.begin_sweep(sweep.id, sweep.title)
+            self.tracker.begin_sweep(sweep.folder)
         try:
-            call_hydra(arguments, self.job)
+            jobs()
         except INTERRUPTS as interrupt:
             code = exit_code(interrupt)
         finally:
             if sweep:
-                self.tracker.end_sweep(sweep.id, sweep.close(code))
+                sweep.close(code)
             try:
-                self.shipped = self.tracker.close()
+                self.shipped = self.tracker.close(self._tell)
             except INTERRUPTS as interrupt:
                 code = exit_code(interrupt)
                 self.shipped = [_LEFT_ALONE]
-        incomplete = any(answer.problem for answer in self.shipped)
-        return code or int(incomplete or bool(sweep and sweep.failures))
+        return code or int(bool(sweep and sweep.failures))
 
     def job(self, cfg: DictConfig) -> None:
         """One job of Hydra's; a failure is kept for the end and stops no other."""
@@ -115,32 +147,60 @@ class _Command:
             with self.sweep.job():
                 self._execute(cfg)
             return
-        try:
+        with self._kept():
             if HydraConfig.get().mode == RunMode.MULTIRUN:
                 raise InputError("hydra.mode: a grid named in a file is run with -m")
-            self._execute(cfg)
+            self._draw(self._execute(cfg))
+
+    def go_on(self, plan: Resume) -> None:
+        """The rest of a run that ended early; as ``job`` for its failures."""
+        with self._kept():
+            self._draw(
+                resume(
+                    plan, self.tracker, self.progress.on_step, self._ended, self._tell
+                )
+            )
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
         except SystemExit as error:
             self.error = RuntimeError(f"a run called sys.exit({error.code!r})")
-        except Exception as error:  # noqa: BLE001 - raised again by ``train``
+        except Exception as error:  # noqa: BLE001 - raised again by ``report``
             self.error = error
 
-    def _execute(self, cfg: DictConfig) -> None:
-        sweep = self.sweep
-        result = execute(
+    def _execute(self, cfg: DictConfig) -> RunResult:
+        return execute(
             from_hydra(cfg),
             self.tracker,
             self.progress.on_step,
-            sweep.id if sweep else None,
+            self.sweep.id if self.sweep else None,
             self._ended,
         )
-        if not sweep:
-            self.page = write_dashboard(result.folder)
-            self.tracker.attach(self.page)
+
+    def _draw(self, result: RunResult) -> None:
+        self.page = write_dashboard(result.folder)
+        self.tracker.attach(self.page)
 
     def _ended(self, result: RunResult) -> None:
         self.results.append(result)
         if self.sweep:
             self.sweep.ended(result)
+
+    def _tell(self, line: str) -> None:
+        say(self.console, line)
+
+    def report(self, code: int) -> int:
+        """Say what became of the runs; the exit code, unless an error is raised."""
+        report_runs(self.console, self.results, self.shipped)
+        if self.page:
+            say(self.console, str(self.page))
+        if self.sweep:
+            self.sweep.report(self.console)
+        if self.error:
+            raise self.error
+        return code
 
 
 def _with_root(arguments: Sequence[str]) -> list[str]:

@@ -133,13 +133,13 @@ def root(empty_store, tmp_path) -> Path:
 @pytest.fixture
 def store(monkeypatch):
     """The store that every shipper of the test opens."""
-    from runners import follower, shipper  # MLflow takes seconds to import
+    from runners import connection, owner  # MLflow takes seconds to import
     from tests.runners.memory_store import Store
 
     store = Store()
-    monkeypatch.setattr(shipper, "open_store", lambda uri: store)
-    monkeypatch.setattr(shipper, "ensure_experiment", lambda *_: "1")
-    monkeypatch.setattr(follower, "DYING_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "open_store", lambda uri: store)
+    monkeypatch.setattr(connection, "ensure_experiment", lambda *_: "1")
+    monkeypatch.setattr(owner, "DYING_SECONDS", 0.0)
     return store
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +12,27 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 
 from analysis.parquet import sha256_of
 from minigpt.records import TRAIN_LOSS
+from runners.connection import Connection
+from runners.owner import owner
 from runners.shipper import Shipper
+
+
+class Run:
+    """A run as MLflow's client gives it, and what was logged to it."""
+
+    def __init__(self, info, tags, times):
+        self.info, self.tags, self.times = info, tags, times
+        self.params, self.metrics, self.artifacts = {}, set(), {}
+        self.data = SimpleNamespace(tags=tags, params=self.params)
+        self.status = "RUNNING"
+
+    @property
+    def status(self):
+        return self.info.status
+
+    @status.setter
+    def status(self, status):
+        self.info.status = status
 
 
 class Store:
@@ -22,6 +42,7 @@ class Store:
         self.runs = {}
         self.experiment_tags = {}
         self.broken = False
+        self.made = 0
 
     def _check(self):
         if self.broken:
@@ -29,25 +50,30 @@ class Store:
 
     def create_run(self, experiment, start_time=None, tags=None, run_name=None):
         self._check()
-        run_id = f"{len(self.runs):032x}"
+        run_id = f"{self.made:032x}"
+        self.made += 1
         info = SimpleNamespace(
             run_id=run_id,
             experiment_id=experiment,
             lifecycle_stage="active",
             name=run_name,
         )
-        tags = dict(tags)
-        self.runs[run_id] = SimpleNamespace(
-            info=info,
-            data=SimpleNamespace(tags=tags),
-            tags=tags,
-            params={},
-            metrics=set(),
-            artifacts={},
-            status="RUNNING",
-            times=(start_time, None),
-        )
+        self.runs[run_id] = Run(info, dict(tags), (start_time, None))
         return self.runs[run_id]
+
+    def search_experiments(self, max_results=1):
+        self._check()
+
+    def search_runs(self, experiments, query):
+        self._check()
+        key, value = re.fullmatch(r"tags\.`(.+)` = '(.+)'", query).groups()
+        runs = self.runs.values()
+        active = (run for run in runs if run.info.lifecycle_stage == "active")
+        return [run for run in active if run.tags.get(key) == value]
+
+    def update_run(self, run_id, status):
+        self._check()
+        self.runs[run_id].status = status
 
     def get_run(self, run_id):
         self._check()
@@ -79,6 +105,13 @@ class Store:
         self._check()
         self.runs[run_id].artifacts[Path(path).name] = sha256_of(Path(path))
 
+    def log_artifacts(self, run_id, folder, path):
+        self._check()
+        for file in sorted(Path(folder).rglob("*")):
+            if file.is_file():
+                name = f"{path}/{file.relative_to(folder)}"
+                self.runs[run_id].artifacts[name] = sha256_of(file)
+
     def set_terminated(self, run_id, status, end_time=None):
         self._check()
         run = self.runs[run_id]
@@ -89,12 +122,16 @@ class Process:
     """A shipper and what it has answered."""
 
     def __init__(self):
-        self.output = io.StringIO()
-        self.shipper = Shipper("sqlite:///x", "lab", self.output)
+        self.answers = []
+        self.shipper = Shipper(Connection("sqlite:///x", "lab"), self.answers.append)
 
     def follow(self, *folders):
         for folder in folders:
             self.shipper.take({"folder": str(folder)})
+        return self
+
+    def begin(self, sweep):
+        self.shipper.take({"sweep": str(sweep)})
         return self
 
     def attach(self, path):
@@ -103,7 +140,7 @@ class Process:
 
     def end(self):
         self.shipper.end()
-        return [json.loads(line) for line in self.output.getvalue().splitlines()]
+        return self.answers
 
 
 def shipped_steps(mlflow_run, key=TRAIN_LOSS) -> list[int]:
@@ -113,3 +150,14 @@ def shipped_steps(mlflow_run, key=TRAIN_LOSS) -> list[int]:
 def change(folder, **entries):
     path = folder / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def a_sweep(copied, status="finished", title="clip=0.5,1.0", **facts):
+    """The folder of a sweep to which the run of ``copied`` belongs."""
+    folder = copied.parent / ".sweeps" / "s-1"
+    folder.mkdir(parents=True)
+    facts |= {"key": "k" * 32, "title": title, "status": status, "owner": owner()}
+    facts["tracking"] = {"kind": "mlflow", "uri": None, "experiment": "lab"}
+    (folder / "sweep.json").write_text(json.dumps(facts))
+    change(copied, sweep="s-1")
+    return folder

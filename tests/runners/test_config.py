@@ -104,7 +104,11 @@ def test_plain_form_keeps_the_experiment():
         ("loader.batch_size", 0, ["loader.batch_size", "0"]),
         ("loader.kind", "sorted", ["loader.kind", "stratified", "'sorted'"]),
         ("precision.dtype", "fp8", ["precision.dtype: expected 'float32'", "'fp8'"]),
-        ("tracking.kind", "wandb", ["tracking.kind", "mlflow, none", "'wandb'"]),
+        (
+            "tracking.kind",
+            "wandb",
+            ["tracking.kind", "mlflow, offline, none", "'wandb'"],
+        ),
         ("tracking.experiment", " ", ["tracking.experiment: expected a name"]),
         ("paths.root", "", ["paths.root: expected a folder", "''"]),
     ],

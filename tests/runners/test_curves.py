@@ -62,7 +62,7 @@ def select(table, cuts=()):
     for end in [*sorted(cuts), len(table.steps)]:
         points += selector.feed(table.part(start, end))
         start = end
-    return points + selector.finish()
+    return points + selector.finish(True)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_whole_record_after_a_live_part_repeats_nothing(table, whole):
     selector = CurveSelector(RULE)
     points = selector.feed(table.part(0, 250))
     points += selector.feed(table)
-    assert points + selector.finish() == whole
+    assert points + selector.finish(True) == whole
 
 
 def test_points_are_decided_in_time(table):

@@ -1,21 +1,15 @@
-"""Run folders: one name, one folder; who writes them; where they are in MLflow."""
+"""Run folders: one name, one folder; where they are in MLflow."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from minigpt.records import InputError
 from runners.folders import (
     create_run_folder,
-    current_status,
     make_root,
-    owner,
-    process_start,
     read_link,
     run_folders,
     write_manifest,
@@ -57,47 +51,6 @@ def test_only_folders_with_a_manifest_are_runs(tmp_path):
     (tmp_path / "file").write_text("")
     assert [folder.name for folder in run_folders(tmp_path)] == ["a", "b"]
     assert run_folders(tmp_path / "missing") == run_folders(tmp_path / "file") == []
-
-
-# -- whose process is alive ------------------------------------------------------------
-
-
-def running(**changes) -> dict:
-    return {"status": "running", "owner": owner() | changes}
-
-
-def test_the_run_of_a_live_process_is_running():
-    assert current_status(running()) == "running"
-
-
-def test_the_run_of_a_process_that_ended_is_killed():
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
-    start = process_start(process.pid)
-    who = {"pid": process.pid, "started": start}
-    assert current_status(running(**who)) == "running"
-    process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, not yet reaped
-    assert current_status(running(**who)) == "killed"
-    process.communicate()
-    assert current_status(running(**who)) == "killed"
-
-
-def test_a_process_id_that_is_used_again_does_not_revive_a_run():
-    assert current_status(running(started="1")) == "killed"
-
-
-def test_a_run_of_another_host_is_taken_for_alive():
-    assert current_status(running(host="elsewhere", pid=1, started="1")) == "running"
-
-
-@pytest.mark.parametrize("who", [None, 5, {}, {"host": owner()["host"], "pid": "x"}])
-def test_a_run_of_nobody_known_is_taken_for_alive(who):
-    assert current_status({"status": "running", "owner": who}) == "running"
-
-
-@pytest.mark.parametrize("status", ["finished", "failed", "killed"])
-def test_a_status_that_is_final_stays(status):
-    assert current_status(running(started="1") | {"status": status}) == status
 
 
 # -- the place in MLflow ---------------------------------------------------------------

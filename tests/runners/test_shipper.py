@@ -10,20 +10,15 @@ import pytest
 
 from analysis.history import load
 from analysis.parquet import sha256_of
-from analysis.spikes import ship
-from minigpt.records import GRAD_NORM_PRECLIP, TRAIN_LOSS, VAL_LOSS
-from runners.folders import owner, read_link
+from minigpt.records import VAL_LOSS
+from runners.connection import Connection
+from runners.folders import read_link
 from runners.mlflow_tags import NOTE, SWEEP_COLOR
-from runners.shipper import Shipper
+from runners.owner import owner
+from runners.shipper import Shipper, answers_on
 from tests.runners.commands import run
-from tests.runners.memory_store import Process, change, shipped_steps
-
-
-def expected_steps(folder) -> list[int]:
-    history = load(folder)
-    loss, norm = (history.scalar(name) for name in (TRAIN_LOSS, GRAD_NORM_PRECLIP))
-    return ship(loss, norm, history.measured(VAL_LOSS)).tolist()
-
+from tests.runners.memory_store import Process, a_sweep, change, shipped_steps
+from tests.runners.stored import expected_steps
 
 # -- one run ---------------------------------------------------------------------------
 
@@ -175,14 +170,14 @@ def test_a_killed_process_leaves_a_killed_run_and_a_closed_folder(
     (mlflow_run,) = store.runs.values()
     assert mlflow_run.status == "KILLED"
     assert mlflow_run.tags["status"] == "killed"
-    assert shipped_steps(mlflow_run) == [0, 10, 11]
+    assert shipped_steps(mlflow_run) == [0, 10]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["status"], manifest["record"]["rows"]) == ("killed", 12)
     assert "died" in manifest["error"]
     assert not (folder / "journal.bin").exists()
     assert load(folder).notes == ["the run's status is killed"]
     assert mlflow_run.artifacts["record.parquet"] == manifest["record"]["sha256"]
-    assert answer["points"] == 3
+    assert answer["points"] == 2
 
 
 def test_a_killed_process_on_a_full_disk_is_shipped_from_its_journal(
@@ -196,7 +191,7 @@ def test_a_killed_process_on_a_full_disk_is_shipped_from_its_journal(
     process.follow(folder).end()
     (mlflow_run,) = store.runs.values()
     assert mlflow_run.status == "KILLED"
-    assert shipped_steps(mlflow_run) == [0, 10, 11]
+    assert shipped_steps(mlflow_run) == [0, 10]
     assert "journal.bin" in mlflow_run.artifacts
     assert len(load(folder)) == 12
 
@@ -224,7 +219,7 @@ def test_a_process_that_found_no_room_for_its_manifest_leaves_its_folder_alone(
     process.follow(folder).end()
     (mlflow_run,) = store.runs.values()
     assert mlflow_run.status == "KILLED"
-    assert shipped_steps(mlflow_run) == [0, 10, 11]
+    assert shipped_steps(mlflow_run) == [0, 10]
     assert set(mlflow_run.artifacts) >= {"journal.bin", "manifest.json"}
     assert (folder / "manifest.json").read_bytes() == before
 
@@ -246,7 +241,7 @@ def test_a_run_goes_on_until_the_input_ends(process, store, copied):
     (mlflow_run,) = store.runs.values()
     assert mlflow_run.status == "RUNNING"
     assert shipped_steps(mlflow_run) == [0]  # step 10 waits for ten more steps
-    assert process.output.getvalue() == ""
+    assert process.answers == []
 
 
 @pytest.mark.parametrize("status", ["failed", "killed"])
@@ -290,7 +285,7 @@ def test_a_store_that_stays_away_is_one_line_a_run(process, store, copied):
     answers = process.end()
     assert [answer["folder"] for answer in answers] == [str(copied), str(other)]
     assert {answer["problem"] for answer in answers} == {"database is locked"}
-    assert not read_link(copied)["complete"]
+    assert read_link(copied) is None
 
 
 def test_a_damaged_folder_fails_alone(process, store, copied):
@@ -326,42 +321,41 @@ def test_a_run_that_the_store_has_not_is_made_anew(store, copied, gone):
     if gone == "deleted":
         mlflow_run.info.lifecycle_stage = "deleted"
     else:
-        store.runs["f" * 32] = store.runs.pop(run_id)
+        store.create_run("1", tags={})
+        del store.runs[run_id]
     (answer,) = Process().follow(copied).end()
     assert answer["run_id"] != run_id
     assert read_link(copied)["run_id"] == answer["run_id"]
     assert len(store.runs) == 2
 
 
-def test_a_training_process_that_is_gone_hears_nothing(store, copied, monkeypatch):
+def test_a_training_process_that_is_gone_hears_nothing(store, copied):
     class Gone(io.StringIO):
         def write(self, text):
             raise BrokenPipeError
 
-    shipper_ = Shipper("sqlite:///x", "lab", Gone())
-    shipper_.take({"sweep": "s", "name": "sweep"})
-    shipper_.take({"folder": str(copied)})
-    shipper_.end()
-    assert [one.status for one in store.runs.values()] == ["KILLED", "FINISHED"]
+    shipper = Shipper(Connection("sqlite:///x", "lab"), answers_on(Gone()))
+    shipper.take({"folder": str(copied)})
+    shipper.end()
+    assert [one.status for one in store.runs.values()] == ["FINISHED"]
 
 
 # -- sweeps ----------------------------------------------------------------------------
 
 
 def test_a_sweep_is_a_parent_and_its_children(process, store, copied):
-    change(copied, sweep="s-1")
-    process.shipper.take({"sweep": "s-1", "name": "n" * 999})
-    process.follow(copied)
+    sweep = a_sweep(copied, "failed", "n" * 999)
+    process.begin(sweep).follow(copied)
     process.shipper.advance()
-    process.shipper.take({"sweep": "s-1", "status": "FAILED"})
     process.end()
-    parent, child = store.runs.values()
+    parent, child = sorted(store.runs.values(), key=lambda run: len(run.tags))
     assert parent.info.name == "n" * 250
     described = parent.tags.pop("mlflow.note.content")
     assert parent.tags == {
         "sweep": "s-1",
         "sweep_parent": "true",
         "swept": "n" * 999,
+        "loss_autopsy.key": "k" * 32,
         "mlflow.runColor": SWEEP_COLOR,
     }
     assert child.info.run_id in described
@@ -369,22 +363,58 @@ def test_a_sweep_is_a_parent_and_its_children(process, store, copied):
     assert child.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.tags["sweep"] == "s-1"
     assert child.status == "FINISHED"
+    assert read_link(sweep)["complete"]
 
 
-def test_a_sweep_that_nobody_ended_was_killed(process, store):
-    process.shipper.take({"sweep": "s-1", "name": "x"})
-    process.end()
+def test_shipping_a_sweep_again_makes_no_second_parent(store, copied):
+    sweep = a_sweep(copied)
+    for _ in range(2):
+        Process().begin(sweep).follow(copied).end()
+        assert len(store.runs) == 2
+    (copied / "mlflow.json").unlink()
+    Process().follow(copied).end()
+    assert len(store.runs) == 2
+
+
+def test_a_sweep_whose_process_died_was_killed(process, store, copied):
+    sweep = a_sweep(copied, "running")
+    document = json.loads((sweep / "sweep.json").read_text())
+    document["owner"]["started"] = "1"
+    (sweep / "sweep.json").write_text(json.dumps(document))
+    process.begin(sweep).end()
     (parent,) = store.runs.values()
     assert parent.status == "KILLED"
 
 
-def test_a_sweep_without_a_parent_still_ships_its_runs(process, store, copied):
-    change(copied, sweep="s-1")
+def test_a_sweep_that_goes_on_is_not_ended(process, store, copied):
+    sweep = a_sweep(copied, "running")
+    process.begin(sweep).end()
+    (parent,) = store.runs.values()
+    assert parent.status == "RUNNING"
+    assert read_link(sweep) is None
+
+
+def test_a_store_that_was_away_when_a_sweep_began_has_its_parent_later(
+    process, store, copied
+):
     store.broken = True
-    process.shipper.take({"sweep": "s-1", "name": "x"})
+    process.begin(a_sweep(copied)).follow(copied)
+    process.shipper.advance()
     store.broken = False
-    process.follow(copied)
-    process.shipper.take({"sweep": "s-1", "status": "FINISHED"})
-    problem, done = process.end()
-    assert problem == {"folder": None, "problem": "database is locked"}
+    (done,) = process.end()
+    assert "mlflow.parentRunId" in store.runs[done["run_id"]].tags
+
+
+def test_the_runs_of_a_sweep_whose_folder_is_gone_have_no_parent(
+    process, store, copied
+):
+    change(copied, sweep="s-1")
+    (done,) = process.follow(copied).end()
     assert "mlflow.parentRunId" not in store.runs[done["run_id"]].tags
+
+
+def test_a_damaged_sweep_is_a_problem_of_its_runs(process, store, copied):
+    (a_sweep(copied) / "sweep.json").write_text("{}")
+    (answer,) = process.follow(copied).end()
+    assert "sweep.json: expected the state of a sweep" in answer["problem"]
+    assert store.runs == {}

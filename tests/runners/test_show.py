@@ -9,7 +9,7 @@ import pytest
 
 from analysis.history import load
 from minigpt.records import TRAIN_LOSS
-from runners.folders import owner
+from runners.owner import owner
 from tests.runners.commands import run
 
 

@@ -50,18 +50,16 @@ def start(tmp_path, monkeypatch):
 
 def test_the_shipper_is_told_everything_in_order(start, tmp_path):
     tracker = start(_LISTEN, experiment="lab")
-    tracker.begin_sweep("s-1", "title")
+    tracker.begin_sweep(Path("runs/.sweeps/s-1"))
     tracker.follow(Path("runs/x"))
     tracker.attach(Path("runs/x/page.html"))
-    tracker.end_sweep("s-1", "FAILED")
     assert tracker.close() == []
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
     assert told == [
         {"uri": f"sqlite:///{tmp_path}/runs/mlflow.db", "experiment": "lab"},
-        {"sweep": "s-1", "name": "title"},
+        {"sweep": str(tmp_path / "runs" / ".sweeps" / "s-1")},
         {"folder": str(tmp_path / "runs" / "x")},
         {"attach": str(tmp_path / "runs" / "x" / "page.html")},
-        {"sweep": "s-1", "status": "FAILED"},
     ]
 
 
@@ -127,11 +125,26 @@ def test_a_shipper_that_dies_without_runs_is_still_reported(start):
     assert "the shipper ended with 1" in answer.problem
 
 
-def test_a_store_that_cannot_be_used_is_one_answer(start, tmp_path):
-    line = json.dumps({"folder": None, "problem": "no store"})
-    tracker = start(f"import sys; sys.stdin.readline(); print('{line}'); sys.exit(1)")
+def test_a_shipper_that_is_never_heard_of_again_is_ended(start, tmp_path, monkeypatch):
+    """Its store took the connection and says nothing."""
+    monkeypatch.setattr(module, "WORTH_SAYING_SECONDS", 0.1)
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.3)
+    tracker, told = start("import time; time.sleep(600)"), []
     tracker.follow(tmp_path / "a")
-    assert tracker.close() == [Shipped(None, problem="no store")]
+    (answer,) = tracker.close(told.append)
+    assert answer.folder == tmp_path / "a"
+    assert answer.problem == "MLflow did not answer within 0 seconds"
+    assert told == ["waiting for MLflow; what is recorded is safe"]
+
+
+def test_a_shipper_that_goes_on_is_waited_for(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "WORTH_SAYING_SECONDS", 0.1)
+    monkeypatch.setattr(module, "SILENT_SECONDS", 2.0)
+    slow = _ANSWER.replace("flush=True)", "flush=True); time.sleep(0.8)")
+    tracker = start("import time\n" + slow)
+    for number in range(4):
+        tracker.follow(tmp_path / str(number))
+    assert [answer.problem for answer in tracker.close()] == [None] * 4
 
 
 def test_what_the_shipper_complains_of_is_kept(start, tmp_path):
@@ -156,11 +169,11 @@ def test_packages_of_the_working_folder_do_not_stand_in_for_ours(tmp_path):
     assert "json.decoder.JSONDecodeError" in done.stderr
 
 
-def test_without_tracking_nothing_is_made(tmp_path):
-    tracker = Tracker(TrackingConfig(kind="none"), tmp_path / "runs")
+@pytest.mark.parametrize("kind", ["none", "offline"])
+def test_without_tracking_nothing_is_made(tmp_path, kind):
+    tracker = Tracker(TrackingConfig(kind=kind), tmp_path / "runs")
     tracker.follow(tmp_path / "x")
-    tracker.begin_sweep("s", "t")
-    tracker.end_sweep("s", "FINISHED")
+    tracker.begin_sweep(tmp_path / "s")
     assert tracker.close() == []
     assert list(tmp_path.iterdir()) == []
 
