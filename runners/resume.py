@@ -140,9 +140,24 @@ def resume(
     try:
         with sigterm_raises():
             recorder, closing = _open(plan, session, on_step, tell)
-            return run_to_end(recorder, closing, tracker, on_end)
+            try:
+                return run_to_end(recorder, closing, tracker, on_end)
+            finally:
+                _tell_difference(plan.folder, recorder, tell)
     finally:
         session.close()
+
+
+def _tell_difference(
+    folder: Path, recorder: Recorder, tell: Callable[[str], None]
+) -> None:
+    difference = recorder.replay and recorder.replay.difference
+    if difference:
+        tell(
+            f"{folder.name}: {difference.count} steps that were trained again differ "
+            f"from the record, first step {difference.first_step} in "
+            f"{difference.column}; the record is kept, and is not that of one run"
+        )
 
 
 def _open(

@@ -191,7 +191,9 @@ def _ship(target: Target, plan: _Plan, console: Console) -> None:
     """Ship the runs of one store and experiment that are not complete there."""
     from runners.connection import Connection
     from runners.shipper import Shipper
+    from runners.store import give_up_early
 
+    give_up_early()
     connection = Connection(*target)
     folders, sweeps = plan.todo.get(target, []), plan.sweeps.get(target, [])
     if not connection.ready():

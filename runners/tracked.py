@@ -131,6 +131,8 @@ def find_by_config(place: Place, config_hash: str, code_hash: str) -> Run | None
     """
     query = f"tags.config_hash = '{config_hash}' and attributes.status = 'FINISHED'"
     runs = search(place, query)
+    # a run whose replay differed from its record is the record of no config
+    runs = [run for run in runs if "replay_differs" not in run.data.tags]
     current = [run for run in runs if run.data.tags.get("code_hash") == code_hash]
     if current:
         return current[0]

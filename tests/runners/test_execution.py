@@ -19,6 +19,7 @@ from runners.compose import compose_config
 from runners.execution import check, execute
 from runners.signals import Terminated
 from tests.runners.commands import NO_TRACKER, run
+from tests.runners.stored import columns_bits
 
 OPEN = {"manifest.json", "config.yaml", "vocabulary.json", "checkpoints"}
 CLOSED = OPEN | {"record.parquet"}
@@ -30,18 +31,6 @@ def files(folder) -> set[str]:
 
 def manifest_of(folder) -> dict:
     return json.loads((folder / "manifest.json").read_text())
-
-
-def columns_bits(folder) -> dict[str, bytes]:
-    """Column -> its bytes, wall clock aside."""
-    data = load(folder).data
-    found = {name: column.tobytes() for name, column in data.flat.items()}
-    for name, (values, offsets) in data.arrays.items():
-        found[name] = values.tobytes() + offsets.tobytes()
-    for name, mask in data.measured.items():
-        found[f"measured {name}"] = mask.tobytes()
-    del found[TIME_WALL]
-    return found
 
 
 # -- a run that finishes ---------------------------------------------------------------
