@@ -11,7 +11,13 @@ from analysis.history import JOURNAL, PARQUET
 from analysis.journal import NotBegun
 from analysis.parquet import write_parquet
 from minigpt.records import InputError
-from runners.folders import HEARTBEAT, iso_time, last_sign, write_manifest
+from runners.folders import (
+    HEARTBEAT,
+    iso_time,
+    last_sign,
+    release_room,
+    write_manifest,
+)
 
 if TYPE_CHECKING:  # the shipper closes folders too, and does without torch
     from runners.recorder import Recorder
@@ -70,6 +76,7 @@ class Closing:
         """Close the folder; a finished run that cannot be closed has failed."""
         self._attempt(self._recorder.close)
         self._attempt(lambda: _compact(self.folder, self._manifest))
+        self._attempt(lambda: release_room(self.folder))
         if self.failure and status == "finished":
             status, error = "failed", describe(self.failure)
         self._manifest |= {"status": status, "error": error, "ended_at": iso_time()}
@@ -105,6 +112,7 @@ def close_killed(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """
     manifest = dict(manifest)
     ended = last_sign(folder)
+    release_room(folder)
     try:
         _compact(folder, manifest)
     except NotBegun:

@@ -13,7 +13,13 @@ from minigpt.tokenizer import TOKENIZER_PATH
 from minigpt.training import Session, TrainingPlan
 from runners.closing import Closing, RunResult, describe, locate
 from runners.config import RunConfig
-from runners.folders import CONFIG, VOCABULARY, create_run_folder, write_manifest
+from runners.folders import (
+    CONFIG,
+    VOCABULARY,
+    create_run_folder,
+    reserve_room,
+    write_manifest,
+)
 from runners.heartbeat import Heartbeat
 from runners.manifest import open_manifest, public_config
 from runners.naming import run_name
@@ -93,6 +99,7 @@ def _open(
         manifest = open_manifest(config, session, folder, sweep)
         write_manifest(folder, manifest)
         _write_companions(config, folder)
+        reserve_room(folder)
         recorder = Recorder(config, session, folder, on_step)
     except BaseException as error:
         locate(error, folder)

@@ -22,6 +22,8 @@ DASHBOARD = "dashboard.html"
 CHECKPOINTS = "checkpoints"
 MLFLOW = "mlflow.json"
 HEARTBEAT = "heartbeat"
+RESERVE = ".reserve"
+RESERVE_BYTES = 64 << 10
 SWEEPS = ".sweeps"
 SWEEP_FILE = "sweep.json"
 
@@ -83,6 +85,20 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """
     text = json.dumps(manifest, indent=1, ensure_ascii=False)
     write_atomically(folder / MANIFEST, text.encode())
+
+
+def reserve_room(folder: Path) -> None:
+    """Take the room that the last manifest needs, before the record takes it all.
+
+    Raises:
+        OSError: there is no such room even now.
+    """
+    (folder / RESERVE).write_bytes(b"\0" * RESERVE_BYTES)
+
+
+def release_room(folder: Path) -> None:
+    """Give back what was reserved; harmless where nothing was."""
+    (folder / RESERVE).unlink(missing_ok=True)
 
 
 def iso_time(seconds: float | None = None) -> str:

@@ -74,7 +74,7 @@ class RunFollower:
             return
         manifest = read_manifest(self.folder)
         if manifest.get("owner") != self._first.get("owner"):
-            raise InputError(f"{self.folder.name}: another process trains it on")
+            raise InputError("another process trains it on")
         if self.run is None:
             self.run = self._make_run(self.folder, manifest)
         self._ship()
@@ -100,7 +100,7 @@ class RunFollower:
         """Whether the folder is this follower's; at the end others are waited for."""
         self._mine = self._mine or self._custody.take(OTHERS_SECONDS if ended else 0.0)
         if ended and not self._mine:
-            raise InputError(f"{self.folder.name}: another process ships it")
+            raise InputError("another process ships it")
         return self._mine
 
     def _follow_journal(self) -> None:

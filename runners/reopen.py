@@ -18,7 +18,7 @@ from analysis.journal import JournalReader, NotBegun
 from analysis.parquet import read_parquet, sha256_of
 from analysis.rejournal import write_journal
 from minigpt.records import InputError
-from runners.folders import iso_time, last_sign, write_manifest
+from runners.folders import iso_time, last_sign, reserve_room, write_manifest
 from runners.owner import ALIVE, UNKNOWN, liveness, owner
 
 CUT = "journal.cut"  # what a reopened journal held after its last whole block
@@ -114,6 +114,7 @@ def reopen(
         "error": None,
         "resumes": [*manifest.get("resumes", []), resume],
     }
+    reserve_room(folder)
     write_manifest(folder, manifest)
     (folder / PARQUET).unlink(missing_ok=True)
     return manifest

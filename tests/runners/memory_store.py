@@ -35,6 +35,14 @@ class Run:
         self.info.status = status
 
 
+class Page(list):
+    """Some of the runs that a search finds, and where the next ones begin."""
+
+    def __init__(self, runs, token):
+        super().__init__(runs)
+        self.token = token
+
+
 class Store:
     """An MLflow client that keeps everything in memory, as far as we use one."""
 
@@ -64,12 +72,17 @@ class Store:
     def search_experiments(self, max_results=1):
         self._check()
 
-    def search_runs(self, experiments, query):
+    def search_runs(self, experiments, query="", max_results=1000, page_token=None):
+        """Two runs a page, so that whoever forgets the next page is found out."""
         self._check()
-        key, value = re.fullmatch(r"tags\.`(.+)` = '(.+)'", query).groups()
         runs = self.runs.values()
-        active = (run for run in runs if run.info.lifecycle_stage == "active")
-        return [run for run in active if run.tags.get(key) == value]
+        found = [run for run in runs if run.info.lifecycle_stage == "active"]
+        if query:
+            key, value = re.fullmatch(r"tags\.`(.+)` = '(.+)'", query).groups()
+            found = [run for run in found if run.tags.get(key) == value]
+        start = int(page_token or 0)
+        more = str(start + 2) if len(found) > start + 2 else None
+        return Page(found[start : start + 2], more)
 
     def update_run(self, run_id, status):
         self._check()

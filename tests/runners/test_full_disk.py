@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from runners.compose import compose_config
 from runners.execution import execute
 from runners.journal import JournalWriter
 from tests.runners.commands import NO_TRACKER, run
+from tests.runners.stored import expected_points, mlflow_points, mlflow_runs
 
 OPEN = {"manifest.json", "config.yaml", "vocabulary.json", "checkpoints"}
 
@@ -133,3 +135,45 @@ def test_the_systems_own_limit_on_files_is_met_like_a_full_disk(tmp_path):
     assert f"File too large: '{tmp_path / 'x' / 'journal.bin'}'" in done.stderr
     assert 50 < len(load(tmp_path / "x")) < 400
     assert manifest_of(tmp_path / "x")["status"] == "failed"
+
+
+@pytest.fixture
+def small_disk(tmp_path, size):
+    """A disk of so many megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a small disk can only be mounted by root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("every", "size"), [(0, 3), (100, 7)], ids=["journal", "checkpoint"]
+)
+def test_a_disk_that_fills_ends_the_run_in_one_line(
+    shell, small_disk, root, tmp_path, every
+):
+    """The store is on another disk, so that MLflow can be told."""
+    answer = shell(
+        "train", "name=x", "steps=30000", f"checkpoint.every={every}",
+        f"paths.root={small_disk}", f"tracking.uri=sqlite:///{root}/mlflow.db",
+    )  # fmt: skip
+    assert answer.code == 1
+    (line,) = answer.err.splitlines()
+    assert line.startswith(f"autopsy: {small_disk}/x")
+    assert line.endswith("read and write it, found: No space left on device")
+    (flushed,) = re.findall(r"x: failed, (\d+) steps", answer.out)
+    folder = small_disk / "x"
+    assert manifest_of(folder)["status"] == "failed"
+    assert "No space left on device" in manifest_of(folder)["error"]
+    assert len(load(folder)) == int(flushed) > 300
+    assert mlflow_runs(root) == {"x": "FAILED"}
+    assert mlflow_points(root, "x") == expected_points(folder)
+    # with room again it goes on, also elsewhere
+    moved = shutil.copytree(folder, tmp_path / "room" / "x")
+    more = int(flushed) + 50
+    done = shell("train", f"resume={moved}", f"steps={more}", "tracking=none")
+    assert (done.code, len(load(moved))) == (0, more)
