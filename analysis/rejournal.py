@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from analysis.blocks import Columns
 from analysis.journal import encode_block, encode_header
-from minigpt.atomic import write_atomically
 from minigpt.records import RecordLayout, StepRecord
 
 ROWS_PER_BLOCK = 1024
 
 
-def write_journal(columns: Columns, path: Path) -> None:
-    """Write a whole record as a journal; reading it gives the same bits.
+def encode_journal(columns: Columns) -> bytes:
+    """The bytes of a journal that reads as the same record, bit for bit.
 
     Args:
         columns: the record, as ``read_parquet`` gives it.
-        path: the journal; replaced if it is there.
-
-    Raises:
-        OSError: it cannot be written; what was there before is kept.
     """
     layout, count = columns.layout, len(columns.steps)
     parts = [encode_header(layout)]
     for start in range(0, count, ROWS_PER_BLOCK):
         rows = range(start, min(start + ROWS_PER_BLOCK, count))
         parts.append(encode_block(layout, list(_records(columns, rows))))
-    write_atomically(path, b"".join(parts))
+    return b"".join(parts)
 
 
 def _records(columns: Columns, rows: range) -> Iterator[StepRecord]:

@@ -114,12 +114,47 @@ def compare(
 
 
 @app.command(rich_help_panel="A researcher")
+def sync(
+    runs: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
+    dead: Annotated[
+        bool,
+        typer.Option(
+            "--dead", help="Their processes, on another machine, are known to be dead."
+        ),
+    ] = False,
+    root: Root = _DEFAULT_ROOT,
+    uri: Uri = None,
+) -> None:
+    """Bring to MLflow what the run folders hold and MLflow has not.
+
+    Runs whose process died are closed as killed first. Exit code 1: something could
+    not be shipped.
+    """
+    from runners.sync import sync as run_sync
+    from runners.tracked import Place
+
+    raise typer.Exit(run_sync(runs or [], Place(root, uri), dead, _console))
+
+
+@app.command(rich_help_panel="A researcher")
 def ui(root: Root = _DEFAULT_ROOT, uri: Uri = None, port: int = 5000) -> None:
     """Open the MLflow UI on 127.0.0.1."""
     from runners.tracked import Place
     from runners.ui import serve
 
     raise typer.Exit(serve(Place(root, uri), port, _console))
+
+
+@app.command(rich_help_panel="A researcher")
+def doctor(root: Root = _DEFAULT_ROOT, uri: Uri = None) -> None:
+    """Look at packages, folder, store and runs; say what is wrong and what to do.
+
+    It changes nothing. Exit code 1: there is a problem; a warning is none.
+    """
+    from runners.doctor import doctor as run_doctor
+    from runners.tracked import Place
+
+    raise typer.Exit(run_doctor(Place(root, uri), _console))
 
 
 @app.command(rich_help_panel="A training engineer")

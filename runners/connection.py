@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
@@ -25,14 +26,15 @@ class Connection:
     Args:
         uri: the store.
         experiment: the MLflow experiment that runs go to; made if it is missing.
+        root: the folder of all runs; see ``ensure_experiment``.
 
     Attributes:
         uri: as it may be written down.
         problem: why the store could not be used the last time.
     """
 
-    def __init__(self, uri: str, experiment: str) -> None:
-        self._uri, self._experiment = uri, experiment
+    def __init__(self, uri: str, experiment: str, root: Path) -> None:
+        self._uri, self._experiment, self._root = uri, experiment, root
         self.uri = redacted(uri)
         self.problem = ""
         self._client: MlflowClient | None = None
@@ -73,7 +75,9 @@ class Connection:
 
     def _open(self) -> None:
         client = open_store(self._uri)
-        self._experiment_id = ensure_experiment(client, self._uri, self._experiment)
+        self._experiment_id = ensure_experiment(
+            client, self._uri, self._experiment, self._root
+        )
         save_view(client, self._experiment_id)
         self._client = client
 

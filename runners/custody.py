@@ -6,8 +6,10 @@ leaves nothing behind that would have to be removed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from errno import ENOENT
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -35,6 +37,8 @@ class Custody:
         Raises:
             OSError: the folder is gone or cannot be written.
         """
+        if not self._folder.is_dir():  # the lock would make it again
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(self._folder))
         try:
             self._lock.acquire(timeout=seconds)
         except Timeout:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from analysis.history import JOURNAL
-from minigpt.checkpoint import CheckpointWriter, take_snapshot
+from minigpt.checkpoint import CheckpointWriter
 from minigpt.records import TRAIN_LOSS, StepRecord
+from minigpt.snapshot import take_snapshot
 from minigpt.training import Session
 from runners.config import RunConfig
 from runners.folders import CHECKPOINTS

@@ -16,7 +16,8 @@ from typing import Any
 from analysis.history import JOURNAL, PARQUET, read_manifest
 from analysis.journal import JournalReader, NotBegun
 from analysis.parquet import read_parquet, sha256_of
-from analysis.rejournal import write_journal
+from analysis.rejournal import encode_journal
+from minigpt.atomic import write_atomically
 from minigpt.records import InputError
 from runners.folders import iso_time, last_sign, reserve_room, write_manifest
 from runners.owner import ALIVE, UNKNOWN, liveness, owner
@@ -81,7 +82,7 @@ def open_record(folder: Path, manifest: dict[str, Any]) -> OpenRecord:
     journal, parquet = folder / JOURNAL, folder / PARQUET
     record = manifest.get("record") or {}
     if parquet.is_file() and sha256_of(parquet) == record.get("sha256"):
-        write_journal(read_parquet(parquet), journal)
+        write_atomically(journal, encode_journal(read_parquet(parquet)))
     elif record.get("rows") and not journal.is_file():
         raise InputError(
             f"{folder.name}: expected the record of {record['rows']} steps, found "

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from minigpt.checkpoint import newest_checkpoint, restore
+from minigpt.checkpoint import newest_checkpoint
 from minigpt.records import InputError
+from minigpt.snapshot import restore
 from minigpt.training import Session
 from runners.closing import Closing, RunResult
 from runners.compose import compose_config

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from minigpt.records import InputError
 
 SQLITE = "sqlite:///"
 KINDS = ("mlflow", "offline", "none")
-HIDDEN = "***@"  # stands for the user and password of an address
+HIDDEN = "***"  # stands for the user, and for every password, of an address
+_SECRET = re.compile(r"(?i)([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*")
 _NO_FILE_STORE = (
     "MLflow 3.13 and newer refuses a folder as its store; use "
     "sqlite:///mlflow.db, and `mlflow migrate-filestore` to move old runs"
@@ -74,11 +76,20 @@ class PathsConfig:
 
 
 def redacted(uri: str) -> str:
-    """An address without the user and password that it may hold."""
+    """An address without the user and the passwords that it may hold."""
     scheme, mark, rest = uri.partition("://")
-    if not mark or scheme == "sqlite" or "@" not in rest:
+    if not mark or scheme == "sqlite":
         return uri
-    return f"{scheme}://{HIDDEN}{rest.rpartition('@')[2]}"
+    place, question, query = rest.partition("?")
+    if "@" in place:
+        place = f"{HIDDEN}@{place.rpartition('@')[2]}"
+    query = _SECRET.sub(rf"\1{HIDDEN}", question + query)
+    return f"{scheme}://{place}{query}"
+
+
+def sqlite_path(uri: str) -> Path:
+    """The file that a SQLite address means."""
+    return Path(unquote(uri.removeprefix(SQLITE).partition("?")[0]))
 
 
 def default_uri(root: Path) -> str:

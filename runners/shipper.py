@@ -5,7 +5,7 @@ for a tracker and need not import one. It takes one JSON object a line on standa
 input and answers with one line once a run is complete in MLflow. It ends after the
 last run once its input has ended, which also happens when the training process is
 killed; a run that has not ended by then was killed. The messages, after a first
-{"uri": ..., "experiment": ...}:
+{"uri": ..., "experiment": ..., "root": ...}:
 
     {"folder": ...}    follow this run folder
     {"sweep": ...}     the runs of this sweep's folder get a parent
@@ -213,7 +213,7 @@ def main() -> int:
     output, sys.stdout = sys.stdout, sys.stderr  # nothing else among the answers
     give_up_early()
     first = json.loads(sys.stdin.readline())
-    connection = Connection(first["uri"], first["experiment"])
+    connection = Connection(first["uri"], first["experiment"], Path(first["root"]))
     shipper = Shipper(connection, answers_on(output))
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_read_input, args=(lines,), daemon=True).start()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.parse import unquote
 
 # Before the import: no telemetry from a tool that runs unattended, no progress bars
 # in a pipe, and a server that is away may not hold a call for four minutes.
@@ -18,12 +18,15 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
 
 from filelock import FileLock
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
 
-from runners.settings import SQLITE, StoreError, default_uri, redacted
+from runners.settings import SQLITE, StoreError, default_uri, redacted, sqlite_path
 
 __all__ = [
     "default_uri",
@@ -34,6 +37,8 @@ __all__ = [
 ]
 
 
+_LOCK = 6_419_001  # of PostgreSQL, which wants a number; ours alone
+_POOL = "MLFLOW_SQLALCHEMYSTORE_"
 _PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": ("2", "0"),
     "MLFLOW_HTTP_REQUEST_TIMEOUT": ("20", "10"),
@@ -41,27 +46,47 @@ _PATIENCE = {
 
 
 def open_store(uri: str) -> MlflowClient:
-    """A client for the store; a missing SQLite file is made under a lock.
+    """A client for the store; missing tables are made by one process alone.
 
-    Four processes that meet on a fresh file otherwise run the same migrations at
+    Several that meet on a fresh file or database otherwise run the same migrations at
     once, and all but one die of it.
 
     Raises:
         StoreError: the store cannot be reached or opened.
     """
     try:
-        if not uri.startswith(SQLITE):
-            return _connect(uri)
-        path = _sqlite_path(uri)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_name(path.name + ".lock")):
-            _look_into(path)
+        with _alone(uri):
             return _connect(uri)
     except Exception as error:
         raise StoreError(
             f"MLflow store {redacted(uri)}: expected one that opens, found: "
             f"{first_line(error).replace(uri, redacted(uri))}"
         ) from error
+
+
+@contextmanager
+def _alone(uri: str) -> Iterator[None]:
+    """While it lasts nobody else makes the tables of a SQLite or PostgreSQL store.
+
+    It also lets a store that is away say so at once: MLflow tries for minutes.
+    """
+    if uri.startswith(SQLITE):
+        path = sqlite_path(uri)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(path.name + ".lock")):
+            _look_into(path)
+            yield
+    elif uri.startswith("postgresql"):
+        if not any(name.startswith(_POOL) for name in os.environ):
+            # A run that waits for its next point holds no connection meanwhile.
+            os.environ[f"{_POOL}POOLCLASS"] = "NullPool"
+        # The lock is the database's own, as the others may be on other machines; it
+        # ends with the transaction, and that with the connection.
+        with create_engine(uri, poolclass=NullPool).connect() as connection:
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
+            yield
+    else:
+        yield
 
 
 def give_up_early() -> None:
@@ -77,10 +102,6 @@ def _connect(uri: str) -> MlflowClient:
     return client
 
 
-def _sqlite_path(uri: str) -> Path:
-    return Path(unquote(uri.removeprefix(SQLITE).partition("?")[0]))
-
-
 def _look_into(path: Path) -> None:
     """Let SQLite say at once what MLflow would try for minutes before it says so."""
     with closing(sqlite3.connect(path, timeout=20)) as database:
@@ -93,16 +114,24 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def ensure_experiment(client: MlflowClient, uri: str, name: str) -> str:
-    """The id of an experiment, made if missing; safe among several processes."""
+def ensure_experiment(client: MlflowClient, uri: str, name: str, root: Path) -> str:
+    """The id of an experiment, made if missing; safe among several processes.
+
+    Args:
+        client: of the store.
+        uri: the store.
+        name: of the experiment.
+        root: the folder of all runs, where a store that is a database on a server and
+            keeps no files has its artifacts.
+    """
     found = client.get_experiment_by_name(name)
     if found is not None:
         return found.experiment_id
     location = None
-    if uri.startswith(SQLITE):
+    if not uri.startswith("http"):
         # MLflow's default would be a folder in whatever the working folder is.
-        folder = _sqlite_path(uri).parent / "mlartifacts"
-        location = folder.resolve().as_uri()
+        beside = sqlite_path(uri).parent if uri.startswith(SQLITE) else root
+        location = (beside / "mlartifacts").resolve().as_uri()
     try:
         return client.create_experiment(name, artifact_location=location)
     except MlflowException:

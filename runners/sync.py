@@ -42,7 +42,7 @@ def sync(references: Sequence[str], place: Place, dead: bool, console: Console) 
     """
     plan = plan_sync(references, place, dead, lambda line: say(console, line))
     for target in {**plan.todo, **plan.sweeps}:
-        _ship(target, plan, console)
+        _ship(target, place.root, plan, console)
     for problem in plan.problems:
         say(console, f"not synced: {problem}")
     counts = ", ".join(f"{count} {what}" for what, count in plan.counts.items())
@@ -50,13 +50,13 @@ def sync(references: Sequence[str], place: Place, dead: bool, console: Console) 
     return int(bool(plan.problems))
 
 
-def _ship(target: Target, plan: Plan, console: Console) -> None:
+def _ship(target: Target, root: Path, plan: Plan, console: Console) -> None:
     """Ship the runs of one store and experiment that are not complete there."""
     from runners.connection import STORE_ERRORS, Connection
     from runners.store import first_line, give_up_early
 
     give_up_early()
-    connection = Connection(*target)
+    connection = Connection(*target, root)
     folders, sweeps = plan.todo.get(target, []), plan.sweeps.get(target, [])
     problem = "" if connection.ready() else connection.problem
     try:

@@ -72,7 +72,8 @@ class Tracker:
             )
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
-        self._send({"uri": uri, "experiment": config.experiment})
+        first = {"uri": uri, "experiment": config.experiment}
+        self._send(first | {"root": str(root.resolve())})
 
     def follow(self, folder: Path) -> None:
         """Track a run folder whose manifest is written."""

@@ -11,13 +11,12 @@ from minigpt.checkpoint import (
     CheckpointWriter,
     list_checkpoints,
     read_checkpoint,
-    restore,
-    take_snapshot,
 )
 from minigpt.loaders import LoaderConfig
 from minigpt.model import ModelConfig
 from minigpt.observer import CadenceConfig
 from minigpt.records import InputError
+from minigpt.snapshot import restore, take_snapshot
 from minigpt.training import Session
 from tests.minigpt.runs import fault, first_difference, make_plan, record
 

@@ -10,12 +10,11 @@ from safetensors.numpy import load_file
 from minigpt.checkpoint import (
     CheckpointConfig,
     CheckpointWriter,
-    Snapshot,
     list_checkpoints,
     read_checkpoint,
-    take_snapshot,
 )
 from minigpt.records import InputError
+from minigpt.snapshot import Snapshot, take_snapshot
 from minigpt.training import Session
 from tests.minigpt.runs import make_plan, record
 

@@ -20,7 +20,8 @@ ALLOWED = {
     },
     "runners": {
         *("minigpt", "analysis", "numpy", "pandas", "pyarrow", "typer", "rich", "yaml"),
-        *("torch", "hydra", "omegaconf", "mlflow", "filelock"),
+        *("torch", "hydra", "omegaconf", "mlflow", "filelock", "sqlalchemy"),
+        "packaging",
     },
     "loss_autopsy": {"runners", "analysis"},
 }

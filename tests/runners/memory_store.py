@@ -136,7 +136,9 @@ class Process:
 
     def __init__(self):
         self.answers = []
-        self.shipper = Shipper(Connection("sqlite:///x", "lab"), self.answers.append)
+        self.shipper = Shipper(
+            Connection("sqlite:///x", "lab", Path("runs")), self.answers.append
+        )
 
     def follow(self, *folders):
         for folder in folders:

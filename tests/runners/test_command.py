@@ -10,7 +10,7 @@ import pytest
 
 GROUPS = {
     "A learner": {"lab", "dashboard"},
-    "A researcher": {"train", "compare", "ui"},
+    "A researcher": {"train", "sync", "compare", "doctor", "ui"},
     "A training engineer": {"show"},
     "A CI job": {"verify"},
 }

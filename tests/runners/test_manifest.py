@@ -126,6 +126,11 @@ def test_a_password_is_written_nowhere(tmp_path):
         ),
         ("https://me:s3cret@host", "https://***@host"),
         ("https://host/a", "https://host/a"),
+        ("postgresql://h/db?password=s3cret", "postgresql://h/db?password=***"),
+        (
+            "postgresql://me@h/db?a=1&sslPassword=x@y&b=2",
+            "postgresql://***@h/db?a=1&sslPassword=***&b=2",
+        ),
         ("sqlite:///me@home/mlflow.db", "sqlite:///me@home/mlflow.db"),
         ("tracking.uri='https://me:s3cret@host'", "tracking.uri='https://***@host'"),
     ],

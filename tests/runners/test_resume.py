@@ -10,6 +10,8 @@ import pytest
 
 from analysis.history import load
 from analysis.journal import JournalReader
+from analysis.parquet import read_parquet
+from analysis.rejournal import encode_journal
 from minigpt.checkpoint import list_checkpoints
 from minigpt.records import TIME_WALL
 from runners.owner import owner
@@ -102,10 +104,8 @@ def test_a_killed_process_leaves_enough_to_go_on(autopsy, root, whole):
 
 def _journal_of(folder):
     """The journal that a closed folder had, made again."""
-    from analysis.parquet import read_parquet
-    from analysis.rejournal import write_journal
-
-    write_journal(read_parquet(folder / "record.parquet"), folder / "journal.bin")
+    closed = read_parquet(folder / "record.parquet")
+    (folder / "journal.bin").write_bytes(encode_journal(closed))
     return folder / "journal.bin"
 
 

@@ -334,7 +334,9 @@ def test_a_training_process_that_is_gone_hears_nothing(store, copied):
         def write(self, text):
             raise BrokenPipeError
 
-    shipper = Shipper(Connection("sqlite:///x", "lab"), answers_on(Gone()))
+    shipper = Shipper(
+        Connection("sqlite:///x", "lab", copied.parent), answers_on(Gone())
+    )
     shipper.take({"folder": str(copied)})
     shipper.end()
     assert [one.status for one in store.runs.values()] == ["FINISHED"]

@@ -60,9 +60,10 @@ def test_the_first_line_of_an_error(text, line):
 
 _OPEN = """
 import sys
+from pathlib import Path
 from runners.store import ensure_experiment, open_store
 client = open_store(sys.argv[1])
-print(ensure_experiment(client, sys.argv[1], "lab"))
+print(ensure_experiment(client, sys.argv[1], "lab", Path(".")))
 """
 
 

@@ -12,6 +12,8 @@ import time
 import pytest
 
 from analysis.history import load
+from analysis.parquet import read_parquet
+from analysis.rejournal import encode_journal
 from runners.custody import Custody
 from runners.folders import read_link
 from runners.owner import owner
@@ -38,10 +40,8 @@ def manifest_of(folder):
 
 def kill(folder, **who):
     """Make a folder that of a run which nobody closed."""
-    from analysis.parquet import read_parquet
-    from analysis.rejournal import write_journal
-
-    write_journal(read_parquet(folder / "record.parquet"), folder / "journal.bin")
+    closed = read_parquet(folder / "record.parquet")
+    (folder / "journal.bin").write_bytes(encode_journal(closed))
     (folder / "record.parquet").unlink()
     change(folder, **DEAD, owner=owner() | {"started": "1"} | who)
 

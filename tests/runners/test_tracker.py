@@ -56,7 +56,11 @@ def test_the_shipper_is_told_everything_in_order(start, tmp_path):
     assert tracker.close() == []
     told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
     assert told == [
-        {"uri": f"sqlite:///{tmp_path}/runs/mlflow.db", "experiment": "lab"},
+        {
+            "uri": f"sqlite:///{tmp_path}/runs/mlflow.db",
+            "experiment": "lab",
+            "root": f"{tmp_path}/runs",
+        },
         {"sweep": str(tmp_path / "runs" / ".sweeps" / "s-1")},
         {"folder": str(tmp_path / "runs" / "x")},
         {"attach": str(tmp_path / "runs" / "x" / "page.html")},
