@@ -6,6 +6,7 @@ field by field from what is listed here, so that nothing else can come along.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from sys import float_info
 from typing import Any
@@ -36,6 +37,8 @@ class RunFacts:
         vocabulary: name of the vocabulary file in the run folder.
         tensors: parameter tensor -> its metadata, such as its shape.
         unknown: names of the fields above that the manifest does not mention.
+        resumed_at: steps at which the run went on after it had ended early: the first
+            step that was not recorded before.
     """
 
     status: str
@@ -53,6 +56,7 @@ class RunFacts:
     vocabulary: str | None = None
     tensors: dict[str, dict[str, Any]] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
+    resumed_at: tuple[int, ...] = ()
 
 
 # field -> (where it is in manifest["facts"], the types it may have)
@@ -72,7 +76,8 @@ _SOURCES: dict[str, tuple[tuple[str, ...], tuple[type, ...]]] = {
     "vocabulary": (("vocabulary", "file"), (str,)),
     "tensors": (("tensors",), (dict,)),
 }
-assert {*_SOURCES, "status", "unknown"} == {one.name for one in fields(RunFacts)}
+_OTHERS = {"status", "unknown", "resumed_at"}
+assert _SOURCES.keys() | _OTHERS == {one.name for one in fields(RunFacts)}
 
 
 def facts_of_manifest(manifest: dict[str, Any]) -> RunFacts:
@@ -97,7 +102,18 @@ def facts_of_manifest(manifest: dict[str, Any]) -> RunFacts:
             found[name] = value
     _normalise(found)
     unknown = tuple(name for name in _SOURCES if name not in found)
-    return RunFacts(status=status, **found, unknown=unknown)
+    resumed_at = tuple(_resumes(manifest))
+    return RunFacts(status=status, **found, unknown=unknown, resumed_at=resumed_at)
+
+
+def _resumes(manifest: dict[str, Any]) -> Iterator[int]:
+    resumes = manifest.get("resumes", [])
+    _require("resumes", resumes, (list,))
+    for number, one in enumerate(resumes):
+        _require(f"resumes.{number}", one, (dict,))
+        step = one.get("at_step")
+        _require(f"resumes.{number}.at_step", step, (int,))
+        yield step
 
 
 def _at(declared: dict[str, Any], path: tuple[str, ...]) -> tuple[Any, bool]:

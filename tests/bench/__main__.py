@@ -27,6 +27,7 @@ from runners.execution import execute
 from runners.tracker import Tracker
 from tests.analysis.dashboard.long_run import long_run
 from tests.bench.loops import bare, watched
+from tests.bench.servers import against_bare, lost_against_up
 
 RUNS = 7
 STEPS = 1000
@@ -40,6 +41,7 @@ def main() -> None:
         for figure in (
             tracked_vs_bare(Path(folder) / "tracked"),
             watch_vs_bare(),
+            *servers(Path(folder) / "servers"),
             mlflow_per_step_vs_bare(Path(folder) / "mlflow"),
             *whole_command(Path(folder) / "command"),
             *dashboards(Path(folder) / "command" / "bench"),
@@ -83,6 +85,16 @@ def watch_vs_bare() -> dict:
     """The observer on a module and optimizer that it does not own."""
     value = _ratio(lambda: watched(STEPS), lambda: bare(STEPS), RUNS)
     return _figure("watch_vs_bare", value, "ratio", 1.30)
+
+
+def servers(root: Path) -> list[dict]:
+    """Whatever the server does, the loop does not wait for it."""
+    found = against_bare(root / "kinds", STEPS, RUNS)
+    lost = lost_against_up(root / "lost", STEPS)
+    return [
+        *(_figure(f"{k}_vs_bare", value, "ratio", 1.10) for k, value in found.items()),
+        _figure("server_lost_vs_up", lost, "ratio", 1.05),
+    ]
 
 
 def mlflow_per_step_vs_bare(root: Path) -> dict:
