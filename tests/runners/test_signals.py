@@ -170,7 +170,7 @@ def test_a_killed_shipper_does_not_end_the_training(spawn, root):
     (shipper,) = children(process.pid)
     os.kill(shipper, signal.SIGKILL)
     out, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (1, "")
+    assert (process.returncode, err) == (0, "")
     assert "experiments/x: finished, 1500 steps" in out
     assert "not complete in MLflow: x: the shipper ended with -9" in out
     assert manifest_of(root / "x")["status"] == "finished"
