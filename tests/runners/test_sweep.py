@@ -159,7 +159,7 @@ def test_a_failed_job_fails_its_run_and_the_parent_and_nothing_else(root, tmp_pa
     assert parent_status(root) == "FAILED"
     runs = mlflow_runs(root)
     assert [runs[name] for name in "abc"] == ["FINISHED", "FAILED", "FINISHED"]
-    assert shipped_steps(root, "b") == [0, 2]
+    assert shipped_steps(root, "b") == [0]  # it may go on, so 2 was not its last
     query = "SELECT value FROM tags JOIN runs USING (run_uuid) WHERE name=? AND key=?"
     assert rows(root, query, "b", "error") == [("ArithmeticError: of job b",)]
 
