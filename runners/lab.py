@@ -119,10 +119,10 @@ def _finished(root: Path) -> dict[tuple[str, str], Path]:
             manifest = read_manifest(folder)
         except InputError:
             continue  # a foreign or damaged folder is no run to use again
-        differs = any(one.get("differs") for one in manifest.get("resumes") or [])
-        if manifest.get("status") == "finished" and manifest.get("record"):
-            if differs:
-                continue  # the record of no one run
+        closed = manifest.get("status") == "finished" and manifest.get("record")
+        resumes = manifest.get("resumes") or []
+        # One whose replay differed from its record is the record of no config.
+        if closed and not any(one.get("differs") for one in resumes):
             key = manifest.get("config_hash"), manifest.get("code_hash")
             # Of equal runs, that of the experiment's own name rather than another.
             if key not in found or folder.name == manifest.get("experiment"):

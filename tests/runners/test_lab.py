@@ -72,6 +72,8 @@ def test_only_finished_runs_of_the_root_are_used_again(tmp_path, finished):
     others = {
         "killed": manifest | {"status": "killed"},
         "open": manifest | {"record": None},
+        "a-mixed": manifest
+        | {"resumes": [{"at_step": 5, "differs": {"first_step": 0}}]},
         "foreign": {"status": "finished"},
         "list": [],
     }

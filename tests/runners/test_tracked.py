@@ -233,6 +233,14 @@ def test_runs_of_other_code_are_stale_and_named(client, place):
         find_by_config(place, "hash", "old")
 
 
+def test_a_run_whose_replay_differed_is_no_run_of_its_config(client, place):
+    mixed = mlflow_run("2", code_hash="code", replay_differs="true")
+    client.pages = {None: ([mixed, mlflow_run("1", code_hash="code")], None)}
+    assert find_by_config(place, "hash", "code").info.run_id == "1"
+    client.pages = {None: ([mixed], None)}
+    assert find_by_config(place, "hash", "code") is None
+
+
 def test_no_run_is_none(client, place):
     assert find_by_config(place, "hash", "code") is None
 
