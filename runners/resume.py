@@ -2,118 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from minigpt.checkpoint import newest_checkpoint
 from minigpt.records import InputError
 from minigpt.snapshot import restore
 from minigpt.training import Session
 from runners.closing import Closing, RunResult
-from runners.compose import compose_config
-from runners.config import RunConfig, config_hash, leaves, to_plain
+from runners.config import config_hash
 from runners.custody import held
 from runners.execution import OnEnd, run_to_end, training_plan
 from runners.folders import CHECKPOINTS
 from runners.manifest import code_hash, public_config
 from runners.recorder import OnStep, Recorder
 from runners.reopen import CUT, OpenRecord, check_reopens, open_record, reopen
-from runners.schema import from_plain
-from runners.settings import HIDDEN
+from runners.resume_plan import Resume, check_steps
 from runners.signals import sigterm_raises
 from runners.tracker import Tracker
-
-_CHANGEABLE = ("steps", "tracking", "checkpoint")
-
-
-@dataclass
-class Resume:
-    """A run to go on with, and what of its config is to be another.
-
-    Attributes:
-        folder: the run folder.
-        config: with the changes.
-        changes: dotted key, before, after, of what determines the record.
-    """
-
-    folder: Path
-    config: RunConfig
-    changes: list[dict[str, Any]] = field(default_factory=list)
-
-
-def plan_resume(
-    folder: Path, overrides: Sequence[str], search_dir: str | None
-) -> Resume:
-    """What a resume of this run would train; nothing is changed yet.
-
-    Args:
-        folder: of a run that ended early, or of a finished one with ``steps`` more.
-        overrides: of ``steps``, ``tracking`` and ``checkpoint``; whatever else is
-            changed would make another run.
-        search_dir: see ``compose_config``.
-
-    Raises:
-        InputError: the run is live, foreign or complete; or an override is refused.
-    """
-    manifest = check_reopens(folder)
-    plain = manifest.get("config")
-    if manifest.get("kind") == "logged" or not isinstance(plain, dict):
-        raise InputError(
-            f"{folder.name}: expected a run of autopsy train; a script of your own "
-            "goes on with init(resume=...)"
-        )
-    config = _changed(folder, manifest, overrides, search_dir)
-    done = (manifest.get("record") or {}).get("rows", 0)
-    if manifest["status"] == "finished" and done >= config.steps:
-        raise InputError(
-            f"{folder.name}: expected a run that ended early, found one that finished "
-            f"its {done} steps; steps={2 * done} trains it on"
-        )
-    before, after = dict(leaves(plain)), dict(leaves(public_config(config)))
-    changes = [
-        {"key": key, "before": before[key], "after": after[key]}
-        for key in ("steps",)
-        if before.get(key) != after[key]
-    ]
-    return Resume(folder, config, changes)
-
-
-def _changed(
-    folder: Path,
-    manifest: dict[str, Any],
-    overrides: Sequence[str],
-    search_dir: str | None,
-) -> RunConfig:
-    chosen = {_key(one) for one in overrides}
-    if odd := sorted(chosen - {*_CHANGEABLE, "paths"}):
-        raise InputError(
-            f"resume: expected no other choice than {', '.join(_CHANGEABLE)}, got "
-            f"{', '.join(odd)}; a run with another choice is another run"
-        )
-    plain = dict(manifest["config"])
-    plain["paths"] = {"root": str(folder.parent)}
-    if chosen:
-        asked = to_plain(compose_config(list(overrides), search_dir))
-        plain |= {key: asked[key] for key in ("steps", "checkpoint") if key in chosen}
-        plain["tracking"] = dict(plain["tracking"])
-        for one in overrides:
-            name = one.partition("=")[0]
-            if _key(one) == "tracking":  # the group says the kind and nothing else
-                name = name.partition(".")[2] or "kind"
-                plain["tracking"][name] = asked["tracking"][name]
-    uri = plain["tracking"]["uri"] or ""
-    if plain["tracking"]["kind"] == "mlflow" and HIDDEN in uri:
-        raise InputError(
-            f"tracking.uri: expected an address with its password, which a manifest "
-            f"does not keep, found {uri}; give tracking.uri=... or tracking=offline"
-        )
-    return from_plain(plain | {"experiment": manifest.get("experiment")})
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0].partition(".")[0]
 
 
 def resume(
@@ -168,7 +74,7 @@ def _open(
     with held(folder, tell):
         manifest = check_reopens(folder)
         record = open_record(folder, manifest)
-        _check_layout(folder, session, record)
+        _check_fits(plan, session, record)
         for line in _restore(session, folder, record):
             tell(f"{folder.name}: {line}")
         rows = record.rows if record.reader else None
@@ -183,10 +89,11 @@ def _open(
     return recorder, Closing(folder, manifest, recorder)
 
 
-def _check_layout(folder: Path, session: Session, record: OpenRecord) -> None:
+def _check_fits(plan: Resume, session: Session, record: OpenRecord) -> None:
+    check_steps(plan.config, record.rows)
     if record.reader and record.reader.layout != session.layout:
         raise InputError(
-            f"{folder.name}: expected the columns that this code records, found "
+            f"{plan.folder.name}: expected the columns that this code records, found "
             "others; the run goes on with the code that began it"
         )
 

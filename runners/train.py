@@ -25,7 +25,8 @@ from runners.override_syntax import quoted_value
 from runners.progress import TrainingProgress
 from runners.references import resolve_one
 from runners.report import report_runs, say
-from runners.resume import Resume, plan_resume, resume
+from runners.resume import resume
+from runners.resume_plan import Resume, plan_resume
 from runners.schema import from_hydra
 from runners.signals import INTERRUPTS, exit_code
 from runners.sweep import Sweep

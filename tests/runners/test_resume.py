@@ -262,6 +262,16 @@ def test_a_run_that_cannot_go_on_is_refused(autopsy, root, facts, said):
     assert said.format(pid=owner()["pid"]) in answer.line
 
 
+def test_fewer_steps_than_are_recorded_are_refused(autopsy, root):
+    folder = interrupted(root)
+    before = columns_bits(folder)
+    answer = resume(autopsy, "steps=56")
+    assert answer.code == 2
+    assert "steps: expected at least the 57 that are recorded, got 56" in answer.err
+    assert columns_bits(folder) == before
+    assert manifest_of(folder)["status"] == "killed"
+
+
 def test_a_run_that_is_nowhere_is_refused(autopsy, root):
     interrupted(root)
     answer = resume(autopsy, name="nope")
