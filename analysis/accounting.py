@@ -29,6 +29,7 @@ from minigpt.records import (
     EXP_AVG_NORM,
     EXP_AVG_SQ_SUM,
     GRAD_NORM,
+    STEP_COUNTER,
     STEP_SKIPPED,
 )
 
@@ -47,7 +48,8 @@ class AccountingResult:
         residual: float64, shape (n, tensors): |actual - expected| / actual of S. It
             is below 1e-6 in health, 0.99 where v was multiplied by 100, inf where S
             is 0 and should not be, NaN where a quantity is not finite, where the
-            tensor is not applicable, and at a first step that is not step 0.
+            tensor is not applicable, and at a first row before which the optimizer
+            had stepped.
         nonfinite: int64, shape (tensors,): steps of an applicable tensor at which a
             quantity is not finite.
         not_applicable: tensor -> why its second moment cannot be judged.
@@ -74,7 +76,7 @@ def accounting_residual(history: RunHistory) -> AccountingResult:
     residual, excess = np.full(shape, np.nan), np.full(shape, np.nan)
     nonfinite = np.zeros(len(tensors), np.int64)
     refused_first = {}
-    frozen, unstarted = _frozen_steps(history), history.steps[:1] != 0
+    frozen, unstarted = _frozen_steps(history), _unstarted(history)
     refused = not_applicable(history)
     of_the_run = _run_reason(history)
     for index, name in enumerate(tensors):
@@ -87,7 +89,7 @@ def accounting_residual(history: RunHistory) -> AccountingResult:
             refused_first[name] = reason
         else:
             excess[:, index] = _excess(history, name, frozen)
-    if unstarted.any():
+    if unstarted:
         residual[0], excess[0] = np.nan, np.nan
     return AccountingResult(
         tensors, residual, nonfinite, refused, excess, refused_first
@@ -130,6 +132,19 @@ def _excess(history: RunHistory, tensor: str, frozen: np.ndarray) -> np.ndarray:
     excess[largest < NEGLIGIBLE_NORM] = 0.0
     excess[~(np.isfinite(norm) & np.isfinite(kept) & np.isfinite(added))] = np.nan
     return excess
+
+
+def _unstarted(history: RunHistory) -> bool:
+    """Whether the state before the first row may be another than zero.
+
+    The optimizer's own count tells it from where there is one: somebody's run may
+    begin at step 1, or at step 0 with an optimizer that was loaded.
+    """
+    if history.has(STEP_COUNTER) and len(history):
+        count = history.scalar(STEP_COUNTER)[0]
+        if np.isfinite(count):
+            return bool(count > 1)
+    return bool((history.steps[:1] != 0).any())
 
 
 def _previous(state: np.ndarray) -> np.ndarray:

@@ -59,7 +59,13 @@ class Block:
 
 
 def concatenate(layout: RecordLayout, blocks: Sequence[Block]) -> Block:
-    """One block with the records of all ``blocks``; an empty list is legal."""
+    """One block with the records of all ``blocks``; an empty list is legal.
+
+    Args:
+        layout: of the last of them; where columns were added on the way, the blocks
+            before lack the newer arrays, which are empty at their steps.
+        blocks: in the order of their steps.
+    """
     blocks = [_empty(layout), *blocks]
     starts = np.cumsum([0, *(len(block) for block in blocks)]).tolist()
     return Block(
@@ -68,11 +74,13 @@ def concatenate(layout: RecordLayout, blocks: Sequence[Block]) -> Block:
         tensors=np.concatenate([block.tensors for block in blocks]),
         integers=np.concatenate([block.integers for block in blocks]),
         arrays={
-            name: (
-                np.concatenate([block.arrays[name][0] for block in blocks]),
-                np.concatenate([block.arrays[name][1] for block in blocks]),
+            name: tuple(
+                np.concatenate(parts)
+                for parts in zip(
+                    *(_ragged(block, name, dtype) for block in blocks), strict=True
+                )
             )
-            for name in layout.arrays
+            for name, dtype in layout.arrays.items()
         },
         occasional=[
             (start + row, name, value)
@@ -80,6 +88,11 @@ def concatenate(layout: RecordLayout, blocks: Sequence[Block]) -> Block:
             for row, name, value in block.occasional
         ],
     )
+
+
+def _ragged(block: Block, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """An array column of a block: lengths and entries; none before it was added."""
+    return block.arrays.get(name, (np.zeros(len(block), np.int64), np.empty(0, dtype)))
 
 
 def _empty(layout: RecordLayout) -> Block:
@@ -117,7 +130,7 @@ class Columns:
 
 
 def columns_of_block(layout: RecordLayout, block: Block) -> Columns:
-    """The columns of all records of ``block``."""
+    """The columns of all records of ``block``, which may lack the newest arrays."""
     flat = {}
     for part in ("scalars", "tensors", "integers"):
         matrix = np.asfortranarray(getattr(block, part))
@@ -127,10 +140,10 @@ def columns_of_block(layout: RecordLayout, block: Block) -> Columns:
     flat |= {name: np.full(count, np.nan) for name in layout.occasional}
     for row, name, value in block.occasional:
         measured[name][row], flat[name][row] = True, value
-    arrays = {
-        name: (values, np.concatenate([[0], np.cumsum(lengths)]))
-        for name, (lengths, values) in block.arrays.items()
-    }
+    arrays = {}
+    for name, dtype in layout.arrays.items():
+        lengths, values = _ragged(block, name, dtype)
+        arrays[name] = values, np.concatenate([[0], np.cumsum(lengths)])
     return Columns(layout, block.steps, flat, measured, arrays)
 
 

@@ -63,7 +63,9 @@ def _kinds(run: RunHistory) -> dict[str, tuple[str, bool]]:
     for name, (values, _) in run.data.arrays.items():
         kinds[name] = values.dtype.kind, True
     kinds |= {name: ("text", False) for name in run.constants}
-    return {name: kind for name, kind in kinds.items() if name != TIME_WALL}
+    # A column that has one of our names too is compared under that one.
+    left_out = {TIME_WALL, *(run.logged.aliases.values() if run.logged else ())}
+    return {name: kind for name, kind in kinds.items() if name not in left_out}
 
 
 def _first_row(

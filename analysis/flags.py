@@ -70,21 +70,25 @@ _Odd = tuple[int, str, str]
 
 
 def _marks(history: RunHistory, rule: RuleParameters) -> list[_Odd]:
-    if not history.has(col.TRAIN_LOSS):
-        return []
-    loss = history.scalar(col.TRAIN_LOSS)
-    has_norm = history.has(col.GRAD_NORM_PRECLIP)
-    norm = history.scalar(col.GRAD_NORM_PRECLIP) if has_norm else None
+    loss, loss_rows = _recorded(history, col.TRAIN_LOSS)
+    norm, norm_rows = _recorded(history, col.GRAD_NORM_PRECLIP)
     onsets = {kind: Onsets(rule) for kind in (LOSS, NORM, NONFINITE)}
     odd: list[_Odd] = []
-    for mark in find_marks(loss, norm, history.steps, rule):
+    found = find_marks(loss, norm, history.steps, rule, loss_rows, norm_rows)
+    for mark in found:
         kinds = {_KINDS[reason] for reason in mark.reasons}
         begun = {kind for kind in kinds if onsets[kind].is_onset(mark)}
         row = int(np.searchsorted(history.steps, mark.step))
-        size = np.nan if norm is None else norm[row]
-        for kind, text in _of_mark(mark, loss[row], size):
+        for kind, text in _of_mark(mark, loss[row], norm[row]):
             odd += [(mark.step, kind, text)] if kind in begun else []
     return odd
+
+
+def _recorded(history: RunHistory, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """A column and the rows where it was measured; NaN and none without it."""
+    if history.has(name):
+        return history.scalar(name), history.measured(name)
+    return np.full(len(history), np.nan), np.zeros(len(history), bool)
 
 
 def _of_mark(mark: Mark, loss: float, norm: float) -> list[tuple[str, str]]:

@@ -1,8 +1,9 @@
 """The history of one run: its record, read from the run folder and checked.
 
-``load`` is the one door through which our own runs reach the analysis. What it
-returns has the steps 0, 1, 2, ... without gap or double, from a file whose hash is
-the manifest's or whose every block has the right checksum.
+``load`` is the one door through which runs reach the analysis. What it returns has the
+steps 0, 1, 2, ... without gap or double, from a file whose hash is the manifest's or
+whose every block has the right checksum. The steps of a run that a script logged are
+those that it chose: larger and larger, and no more than that.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from analysis.blocks import Columns, columns_of_block, concatenate
+from analysis.blocks import Columns
 from analysis.facts import RunFacts, facts_of_manifest
-from analysis.journal import JournalReader
-from analysis.parquet import read_parquet, sha256_of
+from analysis.logged import LOGGED, Declared, declared_of_manifest, read_as_ours
+from analysis.record_files import JOURNAL as JOURNAL
+from analysis.record_files import MANIFEST, declared_record, read_record
+from analysis.record_files import PARQUET as PARQUET
 from minigpt.records import PER_TENSOR, InputError
 
-MANIFEST = "manifest.json"
-PARQUET = "record.parquet"
-JOURNAL = "journal.bin"
 MANIFEST_VERSION = 1
 MAX_MANIFEST_BYTES = 64 << 20
 
@@ -39,6 +39,7 @@ class RunHistory:
         data: every column, by name.
         facts: what a blind diagnosis may know besides the record.
         notes: what a reader of a report should be told about the reading.
+        logged: what only a run has that a script logged; None for one of our trainer.
     """
 
     name: str
@@ -47,6 +48,7 @@ class RunHistory:
     data: Columns
     facts: RunFacts
     notes: list[str] = field(default_factory=list)
+    logged: Declared | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -162,8 +164,14 @@ def load(folder: str | Path) -> RunHistory:
     manifest = read_manifest(folder)
     facts = facts_of_manifest(manifest)
     notes: list[str] = []
-    columns = _read_record(folder, _declared_record(folder, manifest), notes)
-    _check_contiguous(folder, columns.steps)
+    columns = read_record(folder, declared_record(folder, manifest), notes)
+    logged = None
+    if manifest.get("kind") == LOGGED:
+        _check_increasing(folder, columns.steps)
+        logged = declared_of_manifest(manifest)
+        columns = read_as_ours(columns, logged, notes)
+    else:
+        _check_contiguous(folder, columns.steps)
     if not len(columns.steps):
         notes.append("the record has no steps")
     if facts.status != "finished":
@@ -174,7 +182,7 @@ def load(folder: str | Path) -> RunHistory:
         values.flags.writeable = offsets.flags.writeable = False
     name = manifest.get("name")
     name = name if isinstance(name, str) and name else folder.resolve().name
-    return RunHistory(name, folder, columns.steps, columns, facts, notes)
+    return RunHistory(name, folder, columns.steps, columns, facts, notes, logged)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -207,64 +215,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _declared_record(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest's section on the closed record; empty while the run is open."""
-    record = manifest.get("record") or {}
-    if not isinstance(record, dict):
-        raise InputError(
-            f"{folder / MANIFEST}: record: expected an object, found {record!r:.80}"
-        )
-    return record
-
-
-def _read_record(folder: Path, declared: dict[str, Any], notes: list[str]) -> Columns:
-    parquet, journal = folder / PARQUET, folder / JOURNAL
-    rows, problem = declared.get("rows"), ""
-    if parquet.is_file():
-        problem = _hash_problem(parquet, declared.get("sha256"))
-        if not problem:
-            columns = read_parquet(parquet)
-            _check_rows(parquet, rows, columns)
-            if journal.is_file():
-                notes.append(f"{JOURNAL} is there too; {PARQUET} was read")
-            return columns
-    if not journal.is_file():
-        raise InputError(
-            problem or f"{folder}: expected {PARQUET} or {JOURNAL}, found neither"
-        )
-    reader = JournalReader(journal)
-    block = concatenate(reader.layout, reader.read_new())
-    columns, note = columns_of_block(reader.layout, block), reader.note()
-    if note and problem:
-        raise InputError(f"{problem}; {JOURNAL} is not whole either: {note}")
-    _check_rows(journal, rows, columns)
-    if declared and not problem:
-        notes.append(f"{PARQUET} is missing; {JOURNAL} was read instead")
-    if note:
-        notes.append(note)
-    if problem:
-        notes.append(f"{problem}; the whole {JOURNAL} was read instead")
-    return columns
-
-
-def _hash_problem(parquet: Path, declared: Any) -> str:
-    if not isinstance(declared, str):
-        return f"{parquet}: expected its sha256 in {MANIFEST}, found none"
-    try:
-        found = sha256_of(parquet)
-    except OSError as error:
-        return f"{parquet}: expected a readable file, found {error.strerror}"
-    if found == declared:
-        return ""
-    return f"{parquet}: expected sha256 {declared:.16}..., found {found:.16}..."
-
-
-def _check_rows(path: Path, rows: Any, columns: Columns) -> None:
-    found = len(columns.steps)
-    if rows is not None and rows != found:
-        raise InputError(f"{path}: expected {rows!r:.40} rows, found {found}")
-
-
 def _check_contiguous(folder: Path, steps: np.ndarray) -> None:
     wrong = np.flatnonzero(steps != np.arange(len(steps)))
     if not len(wrong):
@@ -273,3 +223,11 @@ def _check_contiguous(folder: Path, steps: np.ndarray) -> None:
     if 0 <= found < expected:
         raise InputError(f"{folder}: step {found}: expected once, found again")
     raise InputError(f"{folder}: step {expected}: missing, found step {found} instead")
+
+
+def _check_increasing(folder: Path, steps: np.ndarray) -> None:
+    wrong = np.flatnonzero(np.diff(steps) <= 0)
+    if len(wrong) or (len(steps) and steps[0] < 0):
+        row = int(wrong[0]) + 1 if len(wrong) else 0
+        before = f"more than {steps[row - 1]}" if row else "0 or more"
+        raise InputError(f"{folder}: step: expected {before}, found {steps[row]}")

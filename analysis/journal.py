@@ -6,9 +6,10 @@ moment leaves a file of which all complete blocks can be read::
     header   MAGIC  u32 length  layout as JSON  u32 crc32(length + JSON)
     block    BLOCK_MAGIC  u32 length  u32 crc32(length + payload)  payload
 
-``analysis.blocks`` describes the payload. The reader can follow a file that is
-still growing, and takes nothing on trust: lengths are capped before memory is
-taken, and what follows the first damaged byte is reported, never guessed at.
+``analysis.blocks`` describes the payload, ``analysis.extension`` a frame between
+blocks that adds columns. The reader can follow a file that is still growing, and
+takes nothing on trust: lengths are capped before memory is taken, and what follows
+the first damaged byte is reported, never guessed at.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +29,13 @@ from analysis.blocks import (
     decode_payload,
     encode_payload,
     meta_length,
+)
+from analysis.extension import (
+    EXTENSION_MAGIC,
+    MAX_EXTENSIONS,
+    extended,
+    extension_payload,
+    layout_after,
 )
 from minigpt.records import InputError, RecordLayout, StepRecord
 
@@ -79,9 +87,25 @@ def encode_block(layout: RecordLayout, records: Sequence[StepRecord]) -> bytes:
             )
         first, second = records[:half], records[half:]
         return encode_block(layout, first) + encode_block(layout, second)
+    return _frame(BLOCK_MAGIC, payload)
+
+
+def encode_extension(
+    layout: RecordLayout, occasional: Sequence[str], arrays: Mapping[str, str]
+) -> bytes:
+    """The bytes that add columns to a journal of this layout.
+
+    Raises:
+        InputError: a name or dtype that the reader would refuse.
+    """
+    check_layout(extended(layout, occasional, arrays), "further columns")
+    return _frame(EXTENSION_MAGIC, extension_payload(occasional, arrays))
+
+
+def _frame(mark: bytes, payload: bytes) -> bytes:
     length = _U32.pack(len(payload))
     checksum = _U32.pack(zlib.crc32(payload, zlib.crc32(length)))
-    return b"".join((BLOCK_MAGIC, length, checksum, payload))
+    return b"".join((mark, length, checksum, payload))
 
 
 def layout_from_json(text: bytes | str, source: str) -> RecordLayout:
@@ -162,7 +186,7 @@ class JournalReader:
 
     Attributes:
         path: the file.
-        layout: its columns, read from the header.
+        layout: its columns as far as the file was read; it may grow.
         offset: the byte after the last complete block read. A writer that resumes
             a killed run cuts the file there first, or what it appends is hidden.
 
@@ -173,6 +197,7 @@ class JournalReader:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._note: str | None = None
+        self._extensions, self._extension_bytes = 0, 0
         with self._open() as file:
             self.layout = read_header(file)
             self.offset = file.tell()
@@ -188,10 +213,11 @@ class JournalReader:
             file.seek(self.offset)
             while self.offset < size:
                 block, problem = self._next(file, size - self.offset)
-                if block is None:
+                if problem:
                     break
                 self.offset = file.tell()
-                yield block
+                if block:
+                    yield block
             self._note = self._describe(problem if self.offset < size else "", size)
 
     def read_new(self) -> list[Block]:
@@ -222,24 +248,41 @@ class JournalReader:
             ) from None
 
     def _next(self, file: BinaryIO, left: int) -> tuple[Block | None, str]:
+        """The next frame: its block, None if it adds columns; or what is wrong."""
         head = file.read(min(_FRAME_BYTES, left))
         mark, length = head[: len(BLOCK_MAGIC)], head[len(BLOCK_MAGIC) :][: _U32.size]
-        if not BLOCK_MAGIC.startswith(mark):
+        if not any(known.startswith(mark) for known in (BLOCK_MAGIC, EXTENSION_MAGIC)):
             return None, f"expected the mark of a block, found {mark!r}"
         if len(head) < _FRAME_BYTES:
             return None, "found an unfinished block"
         size, checksum = _U32.unpack(length)[0], _U32.unpack(head[-_U32.size :])[0]
-        if size > MAX_FRAME_BYTES:
-            return None, f"expected at most {MAX_FRAME_BYTES} bytes, found {size}"
+        most = MAX_FRAME_BYTES if mark == BLOCK_MAGIC else MAX_LAYOUT_BYTES
+        if size > most:
+            return None, f"expected at most {most} bytes, found {size}"
         if size > left - _FRAME_BYTES:
             return None, "found an unfinished block"
         payload = file.read(size)
         if zlib.crc32(payload, zlib.crc32(length)) != checksum:
             return None, "expected a block with its checksum, found damage"
         try:
-            return decode_payload(self.layout, payload), ""
+            if mark == BLOCK_MAGIC:
+                return decode_payload(self.layout, payload), ""
+            self._extend(payload)
         except ValueError as error:
-            return None, f"expected whole records, found {error}"
+            kind = "whole records" if mark == BLOCK_MAGIC else "further columns"
+            return None, f"expected {kind}, found {error}"
+        return None, ""
+
+    def _extend(self, payload: bytes) -> None:
+        self._extensions += 1
+        self._extension_bytes += len(payload)
+        if self._extensions > MAX_EXTENSIONS:
+            raise ValueError(f"more than {MAX_EXTENSIONS} frames of them")
+        if self._extension_bytes > MAX_LAYOUT_BYTES:
+            raise ValueError(f"more than {MAX_LAYOUT_BYTES} bytes of them")
+        layout = layout_after(self.layout, payload)
+        check_layout(layout, "the journal")
+        self.layout = layout
 
     def _describe(self, problem: str, size: int) -> str | None:
         place = f"{self.path.name}: byte {self.offset}"

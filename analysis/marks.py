@@ -27,6 +27,8 @@ def find_marks(
     norms: Iterable[float] | None,
     steps: Iterable[int] | None = None,
     rule: RuleParameters = DEFAULT_RULE,
+    loss_rows: np.ndarray | None = None,
+    norm_rows: np.ndarray | None = None,
 ) -> list[Mark]:
     """All marks of a whole run: those of ``StepDetector``, step after step.
 
@@ -35,9 +37,12 @@ def find_marks(
         norms: gradient norm of each step before clipping, or None.
         steps: their numbers, by default 0, 1, 2, ...
         rule: the detector's numbers.
+        loss_rows: bool, shape (n,), where the loss was recorded; by default everywhere.
+        norm_rows: the same of the norm.
     """
-    loss = np.asarray(losses, np.float64)
-    norm = None if norms is None else np.asarray(norms, np.float64)
+    loss = _Series(losses, loss_rows)
+    nowhere = np.zeros(len(loss), bool)
+    norm = _Series(nowhere, nowhere) if norms is None else _Series(norms, norm_rows)
     number = np.arange(len(loss)) if steps is None else np.asarray(steps)
     suspects = np.flatnonzero(_suspects(loss, norm, rule))
     marks: list[Mark] = []
@@ -49,44 +54,74 @@ def find_marks(
     return marks
 
 
+class _Series:
+    """Values of which some were recorded.
+
+    Attributes:
+        values: float64, shape (n,).
+        there: bool, shape (n,).
+        before: int64, shape (n + 1,): how many were recorded before each row.
+    """
+
+    def __init__(self, values: Iterable[float], there: np.ndarray | None) -> None:
+        self.values = np.asarray(values, np.float64)
+        everywhere = np.ones(len(self.values), bool)
+        self.there = everywhere if there is None else there
+        self.before = np.concatenate([[0], np.cumsum(self.there)])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def at(self, row: int) -> float | None:
+        return float(self.values[row]) if self.there[row] else None
+
+    def back(self, row: int, count: int) -> int:
+        """The row from which on so many were recorded before ``row``."""
+        wanted = max(0, int(self.before[row]) - count)
+        return int(np.searchsorted(self.before, wanted, side="right")) - 1
+
+    def since(self, start: int, row: int) -> int:
+        """How many were recorded from ``start`` until before ``row``."""
+        return int(self.before[row] - self.before[start])
+
+
 def _judge(
-    loss: np.ndarray,
-    norm: np.ndarray | None,
+    loss: _Series,
+    norm: _Series,
     number: np.ndarray,
     row: int,
     rule: RuleParameters,
     marks: list[Mark],
 ) -> int:
     """Let the detector judge from ``row`` on; the row up to which it has."""
-    detector, quiet = StepDetector(rule), 0
-    ordinary = range(max(0, row - rule.window), row)
-
-    def at(one: int) -> tuple[int, float, float | None]:
-        size = None if norm is None else float(norm[one])
-        return int(number[one]), float(loss[one]), size
-
-    for earlier in ordinary:
-        detector.prime(*at(earlier))
-    while row < len(loss) and quiet < rule.window:
-        mark = detector.update(*at(row))
-        quiet = 0 if mark else quiet + 1
+    detector, quiet = StepDetector(rule), row
+    series = [one for one in (loss, norm) if one.before[-1]]
+    begin = min((one.back(row, rule.window) for one in series), default=row)
+    for earlier in range(begin, row):
+        detector.prime(int(number[earlier]), loss.at(earlier), norm.at(earlier))
+    while row < len(loss):
+        if all(one.since(quiet, row) >= rule.window for one in series):
+            break  # no baseline knows of a mark any more
+        mark = detector.update(int(number[row]), loss.at(row), norm.at(row))
+        row += 1
         if mark:
             marks.append(mark)
-        row += 1
+            quiet = row
     return row
 
 
-def _suspects(
-    loss: np.ndarray, norm: np.ndarray | None, rule: RuleParameters
-) -> np.ndarray:
+def _suspects(loss: _Series, norm: _Series, rule: RuleParameters) -> np.ndarray:
     """bool, shape (n,): steps that the detector might mark after a quiet window."""
+    found = np.zeros(len(loss), bool)
     relative = rule.loss_relative_floor
-    found = _stands_out(loss, rule, rule.loss_z, rule.loss_floor, relative)
-    if norm is not None:
-        with np.errstate(invalid="ignore"):
-            size = np.log(np.maximum(norm, TINY_NORM))
-        found |= _stands_out(size, rule, rule.norm_z, rule.norm_floor, 0.0)
-        found |= ~np.isfinite(norm)  # a norm of -inf has a size
+    found[loss.there] = _stands_out(
+        loss.values[loss.there], rule, rule.loss_z, rule.loss_floor, relative
+    )
+    sizes = norm.values[norm.there]
+    with np.errstate(invalid="ignore"):
+        logs = np.log(np.maximum(sizes, TINY_NORM))
+    odd = _stands_out(logs, rule, rule.norm_z, rule.norm_floor, 0.0)
+    found[norm.there] |= odd | ~np.isfinite(sizes)  # a norm of -inf has a size
     return found
 
 

@@ -12,6 +12,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -75,19 +76,21 @@ def write_parquet(
     """Compact the complete blocks of a journal into a Parquet file.
 
     Memory is bounded by one row group, whatever the length of the run. The file
-    appears under its name only when it is whole and on the disk.
+    appears under its name only when it is whole and on the disk. A journal that
+    gained columns is read twice: the file names them all at its beginning.
 
     Raises:
         InputError: ``journal_path`` is not a journal.
     """
     reader = JournalReader(journal_path)
+    layout = reader.layout
     target = Path(parquet_path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with partial.open("wb") as file:
-            rows = _write_groups(reader, file, rows_per_group)
-            file.flush()
-            os.fsync(file.fileno())
+        while (rows := _write(reader, layout, partial, rows_per_group)) is None:
+            for _ in reader.blocks():
+                pass  # to the end, where every column is known
+            layout, reader = reader.layout, JournalReader(journal_path)
         sha256 = sha256_of(partial)
         os.replace(partial, target)
     finally:
@@ -96,12 +99,26 @@ def write_parquet(
     return ParquetSummary(rows, sha256, reader.note())
 
 
-def _write_groups(reader: JournalReader, file, rows_per_group: int) -> int:
-    layout = reader.layout
+def _write(
+    reader: JournalReader, layout: RecordLayout, path: Path, rows_per_group: int
+) -> int | None:
+    """Write what the reader gives; the rows, None if the layout has not all columns."""
+    with path.open("wb") as file:
+        rows = _write_groups(reader, layout, file, rows_per_group)
+        file.flush()
+        os.fsync(file.fileno())
+    return rows
+
+
+def _write_groups(
+    reader: JournalReader, layout: RecordLayout, file: BinaryIO, rows_per_group: int
+) -> int | None:
     written, rows, nbytes, pending = 0, 0, 0, []
     options = {"compression": "zstd", "use_dictionary": list(layout.constants)}
     with pq.ParquetWriter(file, schema_of(layout), **options) as writer:
         for block in reader.blocks():
+            if _columns_of(reader.layout) > _columns_of(layout):
+                return None
             full = rows + len(block) > rows_per_group or nbytes > MAX_GROUP_BYTES
             if pending and full:
                 writer.write_table(_table(layout, pending))
@@ -109,7 +126,12 @@ def _write_groups(reader: JournalReader, file, rows_per_group: int) -> int:
             pending.append(block)
             rows, nbytes = rows + len(block), nbytes + block.nbytes
         writer.write_table(_table(layout, pending))
-    return written + rows
+    return None if _columns_of(reader.layout) > _columns_of(layout) else written + rows
+
+
+def _columns_of(layout: RecordLayout) -> int:
+    """How many there are of those that a journal may gain."""
+    return len(layout.occasional) + len(layout.arrays)
 
 
 def _sync_folder(folder: Path) -> None:

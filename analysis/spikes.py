@@ -98,12 +98,14 @@ class StepDetector:
         self._norm = _Baseline(rule, rule.norm_floor, 0.0)
         self._last: int | None = None
 
-    def update(self, step: int, loss: float, grad_norm: float | None) -> Mark | None:
+    def update(
+        self, step: int, loss: float | None, grad_norm: float | None
+    ) -> Mark | None:
         """Judge the next step.
 
         Args:
-            step: larger than that of the last call; windows count calls.
-            loss: raw, nats per token.
+            step: larger than that of the last call; windows count values.
+            loss: raw, nats per token; None if it was not recorded.
             grad_norm: global L2 before clipping; None if it was not recorded.
 
         Returns:
@@ -114,13 +116,15 @@ class StepDetector:
         """
         if self._last is not None and step <= self._last:
             raise ValueError(f"step: expected more than {self._last}, found {step}")
-        self._last, loss = step, float(loss)
+        self._last = step
         reasons = []
         loss_z, size, norm_z = None, None, None
-        if not isfinite(loss):
+        if loss is not None and not isfinite(loss):
             reasons.append("nonfinite_loss")
-        elif (loss_z := self._loss.z(loss)) is not None and loss_z > self._rule.loss_z:
-            reasons.append("loss")
+        elif loss is not None:
+            loss_z = self._loss.z(loss)
+            if loss_z is not None and loss_z > self._rule.loss_z:
+                reasons.append("loss")
         if grad_norm is not None and not isfinite(grad_norm):
             reasons.append("nonfinite_norm")
         elif grad_norm is not None:
@@ -128,15 +132,19 @@ class StepDetector:
             norm_z = self._norm.z(size)
             if norm_z is not None and norm_z > self._rule.norm_z:
                 reasons.append("norm")
-        self._loss.push(None if reasons else loss)
-        self._norm.push(None if reasons else size)
+        if loss is not None:
+            self._loss.push(None if reasons else loss)
+        if grad_norm is not None:
+            self._norm.push(None if reasons else size)
         return Mark(step, tuple(reasons), loss_z, norm_z) if reasons else None
 
-    def prime(self, step: int, loss: float, grad_norm: float | None) -> None:
+    def prime(self, step: int, loss: float | None, grad_norm: float | None) -> None:
         """Take a step that is known to be ordinary without judging it."""
         self._last = step
-        self._loss.push(loss)
-        self._norm.push(None if grad_norm is None else log(max(grad_norm, TINY_NORM)))
+        if loss is not None:
+            self._loss.push(loss)
+        if grad_norm is not None:
+            self._norm.push(log(max(grad_norm, TINY_NORM)))
 
 
 class Onsets:
@@ -181,13 +189,13 @@ class ShippingRule:
         self._next = 0
 
     def push(
-        self, step: int, loss: float, norm: float | None, has_occasional: bool
+        self, step: int, loss: float | None, norm: float | None, has_occasional: bool
     ) -> list[int]:
         """Take the next step.
 
         Args:
             step: 0, 1, 2, ...
-            loss: raw, nats per token.
+            loss: raw, nats per token, None if not recorded.
             norm: global gradient norm before clipping, None if not recorded.
             has_occasional: whether an occasional value was measured at this step.
 

@@ -20,8 +20,10 @@ from analysis.flags import Flag, find_flags
 from analysis.history import RunHistory
 from analysis.marks import above_median
 from analysis.rule import DEFAULT_RULE, RuleParameters
+from analysis.summary_rules import summary_of
 from minigpt import records as col
 
+PREFIX = "summary/"
 FINAL_LOSS = "summary/final_loss"
 PEAK_LOSS = "summary/peak_loss"
 LOSS_JUMP = "summary/largest_loss_jump"
@@ -61,7 +63,8 @@ class RunSummary:
 
     Attributes:
         steps: recorded.
-        figures: key -> number, of ``SUMMARY_KEYS`` those that the run has.
+        figures: key -> number, of ``SUMMARY_KEYS`` those that the run has, and those
+            of a script's own rules.
         flags: the steps to look at.
     """
 
@@ -75,63 +78,92 @@ def summarise(history: RunHistory, rule: RuleParameters = DEFAULT_RULE) -> RunSu
     if not len(history):
         return RunSummary()
     flags = tuple(find_flags(history, rule))
-    last, after = int(history.steps[-1]), _first_row(history)
-    loss = _column(history, col.TRAIN_LOSS)
-    norm = _column(history, col.GRAD_NORM_PRECLIP)
+    last, after = int(history.steps[-1]), _first_step(history)
+    loss, norm = (
+        _column(history, col.TRAIN_LOSS),
+        _column(history, col.GRAD_NORM_PRECLIP),
+    )
+    jump = _Series(above_median(loss.values, rule.window), loss.steps)
     found = {
-        FINAL_LOSS: _figure(history, loss, len(loss) - 1),
-        PEAK_LOSS: _largest(history, loss, after),
-        LOSS_JUMP: _largest(history, above_median(loss, rule.window), 0),
-        LARGEST_NORM: _largest(history, norm, after),
-        FIRST_NONFINITE: _first_nonfinite(history, loss, norm),
-        LARGEST_RESIDUAL: _largest(history, _residual(history), 0),
-        DUPLICATES: _largest(history, _column(history, col.DUPLICATE_ROWS), 0),
+        FINAL_LOSS: loss.figure(len(loss.values) - 1),
+        PEAK_LOSS: loss.largest(after),
+        LOSS_JUMP: jump.largest(),
+        LARGEST_NORM: norm.largest(after),
+        FIRST_NONFINITE: _first_nonfinite(loss, norm),
+        LARGEST_RESIDUAL: _residual(history).largest(),
+        DUPLICATES: _column(history, col.DUPLICATE_ROWS).largest(),
         FLAGGED: Figure(float(len(flags)), last),
+        **logged_figures(history),
     }
     figures = {key: figure for key, figure in found.items() if figure is not None}
     return RunSummary(len(history), figures, flags)
 
 
-def _first_row(history: RunHistory) -> int:
-    """The first row that extremes are taken from."""
+def logged_figures(history: RunHistory) -> dict[str, Figure | None]:
+    """The finite numbers that a script's own rules pick, and those that it set.
+
+    A number that was set stands at the last step.
+    """
+    if not (history.logged and len(history)):
+        return {}
+    found: dict[str, Figure | None] = {}
+    for key, rule in history.logged.rules.items():
+        series = _column(history, key)
+        picked = summary_of(series.values, series.steps, rule)
+        if picked and np.isfinite(picked[0]):
+            found[PREFIX + key] = Figure(*picked)
+    for key, value in history.logged.summary.items():
+        if not isinstance(value, str):
+            found[PREFIX + key] = Figure(float(value), int(history.steps[-1]))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Series:
+    """Attributes: values, float64, and steps, int64, both of shape (m,)."""
+
+    values: np.ndarray
+    steps: np.ndarray
+
+    def largest(self, first: int = 0) -> Figure | None:
+        """The largest finite value from step ``first`` on."""
+        rows = np.flatnonzero(np.isfinite(self.values) & (self.steps >= first))
+        if not len(rows):
+            return None
+        return self.figure(int(rows[self.values[rows].argmax()]))
+
+    def figure(self, row: int) -> Figure | None:
+        """The value of a row, if there is such a row and the value is finite."""
+        if not 0 <= row < len(self.values) or not np.isfinite(self.values[row]):
+            return None
+        return Figure(float(self.values[row]), int(self.steps[row]))
+
+
+def _first_step(history: RunHistory) -> int:
+    """The first step that extremes are taken from."""
     warmup = history.facts.schedule.get("warmup_steps")
     if isinstance(warmup, int | float) and 0 <= warmup <= history.steps[-1]:
-        return int(np.searchsorted(history.steps, warmup))
-    return len(history) // 10
+        return int(np.ceil(warmup))
+    return int(history.steps[len(history) // 10])
 
 
-def _column(history: RunHistory, name: str) -> np.ndarray:
-    return history.scalar(name) if history.has(name) else np.zeros(0)
+def _column(history: RunHistory, name: str) -> _Series:
+    """A column where it was measured; nothing if there is none of that name."""
+    if not history.has(name):
+        return _Series(np.zeros(0), np.zeros(0, np.int64))
+    there = history.measured(name)
+    return _Series(history.scalar(name)[there], history.steps[there])
 
 
-def _residual(history: RunHistory) -> np.ndarray:
+def _residual(history: RunHistory) -> _Series:
     """The largest finite residual of each step; NaN where there is none."""
     residual = accounting_residual(history).residual
     finite = np.where(np.isfinite(residual), residual, -np.inf)
     largest = finite.max(axis=1, initial=-np.inf)
-    return np.where(np.isfinite(largest), largest, np.nan)
+    return _Series(np.where(np.isfinite(largest), largest, np.nan), history.steps)
 
 
-def _largest(history: RunHistory, values: np.ndarray, first: int) -> Figure | None:
-    rows = first + np.flatnonzero(np.isfinite(values[first:]))
-    if not len(rows):
-        return None
-    return _figure(history, values, int(rows[values[rows].argmax()]))
-
-
-def _figure(history: RunHistory, values: np.ndarray, row: int) -> Figure | None:
-    if not 0 <= row < len(values) or not np.isfinite(values[row]):
-        return None
-    return Figure(float(values[row]), int(history.steps[row]))
-
-
-def _first_nonfinite(history: RunHistory, *columns: np.ndarray) -> Figure | None:
-    rows = [int(np.flatnonzero(~np.isfinite(c))[0]) for c in columns if _odd(c)]
-    if not rows:
-        return None
-    step = int(history.steps[min(rows)])
-    return Figure(float(step), step)
-
-
-def _odd(column: np.ndarray) -> bool:
-    return not np.isfinite(column).all()
+def _first_nonfinite(*columns: _Series) -> Figure | None:
+    odd = [one.steps[~np.isfinite(one.values)] for one in columns]
+    steps = [int(found[0]) for found in odd if len(found)]
+    return Figure(float(min(steps)), min(steps)) if steps else None

@@ -163,6 +163,9 @@ def evaluate(
     Raises:
         InputError: the run has no such column.
     """
+    for one in (run, baseline):
+        if one is not None and not np.array_equal(one.steps, np.arange(len(one))):
+            return _inconclusive(f"the steps of {one.name} are not 0, 1, 2, ...")
     end = len(run) - 1 if check.last is None else check.last
     if len(run) <= max(end, check.first):
         return _inconclusive(

@@ -1,6 +1,7 @@
 """The public names of loss-autopsy, each imported when it is first used.
 
-``load(folder)`` reads a run folder into a ``RunHistory``.
+``init(...)`` begins a run that your own script logs, ``load(folder)`` reads a run
+folder into a ``RunHistory``.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_HOMES = {"load": "analysis.history"}
+_HOMES = {"init": "runners.script.init", "load": "analysis.history"}
 
-__all__ = ["load"]
+__all__ = ["init", "load"]
 
 
 def __getattr__(name: str) -> Any:

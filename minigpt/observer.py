@@ -3,7 +3,7 @@
 Its three calls stand at the three places of a step: ``after_backward`` (the
 gradients before clipping), ``before_update`` and ``after_update``. A reader knows
 how to get at the tensors: ``minigpt.flat_reader`` for this project's flat buffers,
-``minigpt.watch.ModuleReader`` for anybody's module and optimizer.
+``minigpt.module_reader.ModuleReader`` for anybody's module and optimizer.
 """
 
 from __future__ import annotations
@@ -125,6 +125,16 @@ class Observer:
         squares = self._reader.gradient_squares()
         self._measured[0] = squares
         return math.sqrt(squares.sum())
+
+    def without_backward(self) -> np.ndarray:
+        """No gradient was measured for this step; ``gradient_norms``, all NaN."""
+        self._measured[0] = np.nan
+        return self.gradient_norms
+
+    @property
+    def gradient_norms(self) -> np.ndarray:
+        """L2 of each gradient as ``after_backward`` found it, float64."""
+        return np.sqrt(self._measured[0])
 
     def before_update(self) -> None:
         """Remember the parameters."""

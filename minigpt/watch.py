@@ -3,137 +3,28 @@
 The gradients before clipping are measured when the backward pass ends, the rest
 around ``optimizer.step``; the training loop is not touched. With gradient
 accumulation the last backward pass before the step is the one that counts.
+
+A cycle is what leads to one update and what follows it: it begins with the first
+forward pass of the training, or the first backward pass, or the update itself, after
+the update before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from minigpt.bit_hash import hash_bits
-from minigpt.flat import FlatLayout
+from minigpt.module_reader import ModuleReader
 from minigpt.observer import Observer, UpdateFacts
-from minigpt.records import InputError
 
-_NOTHING: dict[str, Any] = {}  # the state of a parameter that was never stepped
-
-
-class ModuleReader:
-    """Reads the trainable parameters of a module and an optimizer's state.
-
-    Args:
-        model: any module; parameters with ``requires_grad`` are read.
-        optimizer: its optimizer; ``exp_avg`` and ``exp_avg_sq`` are read if there.
-
-    Raises:
-        InputError: the module has nothing to train.
-    """
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        if not named:
-            raise InputError(
-                "model: expected at least one parameter with requires_grad, found none"
-            )
-        self.names = [name for name, _ in named]
-        self._parameters = [parameter for _, parameter in named]
-        self._optimizer = optimizer
-        self._layout = FlatLayout({name: tuple(p.shape) for name, p in named})
-        self._found = [_NOTHING] * len(named)
-        self._now, self._kept, self._state = (_Gathered(self._layout) for _ in "123")
-
-    def gradient_squares(self) -> np.ndarray:
-        """See ``minigpt.observer.TensorReader``."""
-        return self._layout.squares(
-            self._state.gather([p.grad for p in self._parameters])
-        )
-
-    def gradient_norm(self) -> float:
-        """Global L2 norm of the gradients as they are now, without the parts."""
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        if not gradients:
-            return 0.0
-        norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
-        return torch.stack(norms).norm().item()
-
-    def nonfinite_gradients(self) -> int:
-        """See ``minigpt.observer.TensorReader``."""
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        return sum(int((~g.isfinite()).sum()) for g in gradients)
-
-    def keep_parameters(self) -> None:
-        """See ``minigpt.observer.TensorReader``."""
-        self._kept.gather(self._parameters)
-
-    def update_squares(self) -> np.ndarray:
-        """See ``minigpt.observer.TensorReader``."""
-        now, kept = self._now.array, self._kept.array
-        with np.errstate(over="ignore", invalid="ignore"):  # inf - inf is NaN
-            np.subtract(now, kept, out=kept)
-        return self._layout.squares(kept)
-
-    def parameter_squares(self) -> np.ndarray:
-        """See ``minigpt.observer.TensorReader``."""
-        return self._layout.squares(self._now.gather(self._parameters))
-
-    def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """See ``minigpt.observer.TensorReader``."""
-        # Each look-up by a tensor takes its time; the counter needs them as well.
-        states = self._optimizer.state
-        self._found = [states.get(p, _NOTHING) for p in self._parameters]
-        return (
-            self._measured("exp_avg", self._layout.squares),
-            self._measured("exp_avg_sq", self._layout.sums),
-        )
-
-    def parameter_hash(self) -> int:
-        """See ``minigpt.observer.TensorReader``."""
-        return hash_bits(self._now.array)
-
-    def step_counter(self) -> float:
-        """The optimizer's own count of updates as ``moments`` found it.
-
-        NaN if it keeps none.
-        """
-        counts = (float(state["step"]) for state in self._found if "step" in state)
-        return max(counts, default=math.nan)
-
-    def _measured(
-        self, key: str, measure: Callable[[np.ndarray], np.ndarray]
-    ) -> np.ndarray:
-        tensors = [state.get(key) for state in self._found]
-        values = measure(self._state.gather(tensors))
-        for place, tensor in enumerate(tensors):
-            if tensor is None:
-                values[place] = np.nan
-        return values
-
-
-class _Gathered:
-    """A flat float32 copy, on the CPU, of tensors wherever they are."""
-
-    def __init__(self, layout: FlatLayout) -> None:
-        self._flat = torch.zeros(layout.size)
-        self.array = self._flat.numpy()
-        self._views = list(layout.views(self._flat).values())
-
-    @torch.no_grad()
-    def gather(self, tensors: Sequence[Tensor | None]) -> np.ndarray:
-        """Copy the tensors in; where there is none the copy is zero."""
-        views = self._views
-        if any(tensor is None for tensor in tensors):
-            self._flat.zero_()
-            pairs = zip(views, tensors, strict=True)
-            there = [(view, tensor) for view, tensor in pairs if tensor is not None]
-            views, tensors = [v for v, _ in there], [t for _, t in there]
-        if tensors:
-            torch._foreach_copy_(views, tensors)
-        return self.array
+# Two ways to add the squares of a tensor differ by less; a clip by so little is none.
+ROUNDING = 1e-5
+TINY = 1e-15  # a norm whose square leaves no trace in a float32 state
 
 
 class Watch:
@@ -142,7 +33,13 @@ class Watch:
     Attributes:
         columns: names of the values of ``row()``.
         norm_preclip: global L2 norm when the last backward pass ended.
-        norm_postclip: the same when ``optimizer.step`` began.
+        norm_postclip: the same when ``optimizer.step`` began; of a step that was
+            given a closure, when it ended.
+        clip_coef: the factor by which all gradients were scaled between the two; NaN
+            if they were not scaled as a whole.
+        went_back: whether the end of a backward pass was seen before the last update;
+            without it nothing is known of the gradients before clipping, which are NaN.
+        rate: learning rate of the first group of parameters at the update.
         nonfinite_grads: NaN or infinite elements of those gradients before clipping.
         update: figures of the last update, or None before the first.
         step_counter: the optimizer's own count after it; NaN if it keeps none.
@@ -152,6 +49,8 @@ class Watch:
         model: the module; its forward output must hold a tensor with a gradient.
         optimizer: what steps it.
         sites: activation sites; default chosen from the module's structure.
+        on_begin: called when a cycle may begin: the first call after an update does.
+        on_update: called after each update, once its figures are here.
     """
 
     def __init__(
@@ -159,11 +58,19 @@ class Watch:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         sites: list[str] | None = None,
+        on_begin: Callable[[], None] = lambda: None,
+        on_update: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_begin, self._on_update = on_begin, on_update
+        self._optimizer = optimizer
         self.reader = ModuleReader(model, optimizer)
         self._observer = Observer(model, self.reader, sites)
         self.columns = self._observer.columns
+        self.sites = self._observer.activations.sites
         self.norm_preclip = self.norm_postclip = self.step_counter = math.nan
+        self.clip_coef = self.rate = math.nan
+        self._before = np.full(len(self.reader.names), np.nan)
+        self.went_back, self._backward = False, False
         self.nonfinite_grads = self.param_hash = 0
         self.update: UpdateFacts | None = None
         self._handles = [
@@ -176,26 +83,48 @@ class Watch:
         """Ask for a call at the end of the backward pass through this output."""
         tensor = _first_differentiable(output)
         if tensor is not None:
+            if module.training:
+                self._on_begin()
             tensor.register_hook(self._backward_began)
 
     def _backward_began(self, gradient: Tensor) -> None:
+        self._on_begin()
         # The engine runs queued callbacks once the whole graph is done; this is how
         # DistributedDataParallel learns that every gradient is there.
         torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
 
     def _backward_ended(self) -> None:
         self.norm_preclip = self._observer.after_backward()
+        self._before, self._backward = self._observer.gradient_norms, True
         finite = math.isfinite(self.norm_preclip)
         self.nonfinite_grads = 0 if finite else self.reader.nonfinite_gradients()
 
-    def _before_step(self, *ignored: object) -> None:
-        self.norm_postclip = self.reader.gradient_norm()
+    def _before_step(self, optimizer: Any, args: tuple, kwargs: dict) -> None:
+        self._on_begin()
+        # A closure holds forward and backward pass: there is nothing to measure yet.
+        # The optimizer itself is the first argument.
+        self._closure = (*args[1:], kwargs.get("closure"))[0] is not None
+        if not self._closure:
+            self._measure_clip()
         self._observer.before_update()
 
     def _after_step(self, *ignored: object) -> None:
+        if self._closure:
+            self._measure_clip()
+        self.rate = float(self._optimizer.param_groups[0]["lr"])
         self.update = self._observer.after_update()
         self.step_counter = self.reader.step_counter()
         self.param_hash = self.reader.parameter_hash()
+        self._on_update()
+
+    def _measure_clip(self) -> None:
+        self.went_back, self._backward = self._backward, False
+        if not self.went_back:  # those of an earlier update would pass for this one's
+            self._before = self._observer.without_backward()
+            self.norm_preclip = math.nan
+        norms = self.reader.gradient_norms().astype(np.float64)
+        self.norm_postclip = math.sqrt(norms @ norms)
+        self.clip_coef = common_factor(self._before, norms)
 
     def row(self) -> np.ndarray:
         """This step's values, float32, in the order of ``columns``."""
@@ -206,6 +135,26 @@ class Watch:
         for handle in self._handles:
             handle.remove()
         self._observer.close()
+
+
+def common_factor(before: np.ndarray, after: np.ndarray) -> float:
+    """The factor between norms of gradients before and after clipping.
+
+    Args:
+        before: float64, shape (tensors,).
+        after: the same tensors'.
+
+    Returns:
+        1.0 where they are equal up to rounding; NaN if the tensors were scaled by
+        different factors, or one of the norms is not finite.
+    """
+    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        return math.nan
+    size = before @ before
+    factor = math.sqrt((after @ after) / size) if size > 0 else 1.0
+    if np.any(np.abs(after - factor * before) > ROUNDING * factor * before + TINY):
+        return math.nan
+    return 1.0 if abs(factor - 1) <= ROUNDING else factor
 
 
 def _first_differentiable(output: Any, depth: int = 4) -> Tensor | None:

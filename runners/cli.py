@@ -151,7 +151,7 @@ def doctor(root: Root = _DEFAULT_ROOT, uri: Uri = None) -> None:
 
     It changes nothing. Exit code 1: there is a problem; a warning is none.
     """
-    from runners.doctor import doctor as run_doctor
+    from runners.doctor.command import doctor as run_doctor
     from runners.tracked import Place
 
     raise typer.Exit(run_doctor(Place(root, uri), _console))

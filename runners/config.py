@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,13 +21,13 @@ from minigpt.observer import CadenceConfig
 from minigpt.optimizer import AdamWConfig
 from minigpt.records import InputError
 from minigpt.schedule import ScheduleConfig
+from runners.run_names import check_name
 from runners.settings import PathsConfig, PrecisionConfig, TrackingConfig
 
 DEFAULT_INJECTION_STEP = 500
 DEFAULT_STEPS = 2000
 SEED_LIMIT = 2**63  # torch and numpy both take any seed below
 
-_NAME = re.compile(r"[A-Za-z0-9._ -]{1,120}")
 # What says how a run is kept, and not what its record contains.
 _NOT_IN_HASH = ("name", "experiment", "paths", "tracking", "checkpoint")
 
@@ -94,7 +93,7 @@ class RunConfig:
                     f"{key}: expected at least 1, got {getattr(self, key)}"
                 )
         if self.name is not None:
-            _check_name(self.name)
+            check_name(self.name)
         self._check_clip()
         self._check_injection_step()
         _check_finite(to_plain(self))
@@ -112,17 +111,6 @@ class RunConfig:
                 f"injection_step: expected 0 to steps - 1 ({self.steps - 1}) with "
                 f"injection={self.injection.kind}, got {self.injection_step}"
             )
-
-
-def _check_name(name: str) -> None:
-    """A name becomes a folder, so nothing in it may act as a path."""
-    legal = _NAME.fullmatch(name) and not name.startswith(".") and ".." not in name
-    if not legal or name != name.strip():
-        raise InputError(
-            "name: expected 1 to 120 letters (a-z, A-Z), digits, spaces or - _ . "
-            "without '..' and without a dot or space at its start or a space at its "
-            f"end; got {name!r}"
-        )
 
 
 def _check_finite(plain: dict[str, Any]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from analysis.journal import encode_block, encode_header
+from analysis.extension import extended
+from analysis.journal import encode_block, encode_extension, encode_header
 from minigpt.records import RecordLayout, StepRecord
 
 MAX_BEHIND_SECONDS = 0.5
@@ -65,6 +67,16 @@ class JournalWriter:
         behind = now - self._oldest + expected
         if behind > MAX_BEHIND_SECONDS or len(self._records) >= MAX_RECORDS:
             self.flush()
+
+    def extend(self, occasional: Sequence[str], arrays: Mapping[str, str]) -> None:
+        """Add columns to the layout, behind what was gathered without them.
+
+        Raises:
+            OSError: as ``append``; the layout is as it was.
+        """
+        self.flush()
+        self._write(encode_extension(self._layout, occasional, arrays))
+        self._layout = extended(self._layout, occasional, arrays)
 
     def flush(self) -> None:
         """Write what was gathered as one block, or keep it for the next attempt."""

@@ -14,9 +14,12 @@ from urllib.parse import quote
 
 from analysis import summary as keys
 from analysis.flags import Flag
+from analysis.logged import LOGGED
 from analysis.summary import Figure, RunSummary
 
 MAX_NOTE = 7800  # characters; MLflow cuts a tag at 8000, and a link may come later
+MAX_ALERTS, MAX_ROWS = 5, 25  # of one note
+MAX_WORD = 50  # characters of a name that a script gave
 MAX_TEXT = 300  # characters of one text of a run, before it is escaped
 
 # Left as they are: letters, digits, blanks, commas, a dot between digits and a hyphen
@@ -73,25 +76,37 @@ def page(experiment_id: str, run_id: str, file: str | None = None) -> str:
 
 
 def run_note(
-    outcome: Outcome, config: dict[str, Any], links: dict[str, str] | None = None
+    outcome: Outcome,
+    manifest: dict[str, Any],
+    links: dict[str, str] | None = None,
+    alerts: Sequence[dict[str, Any]] = (),
 ) -> str:
     """The note on a run's page.
 
     Args:
         outcome: how it ended, or that it runs.
-        config: as in the manifest.
+        manifest: of the run.
         links: words -> address, shown at the top: the UI folds what is below.
+        alerts: of the run, as ``runners.script.alerts`` reads them.
     """
-    top = [_choices(config), _status(outcome, config)]
+    logged, config = manifest.get("kind") == LOGGED, manifest["config"]
+    top = list(_said(manifest)) if logged else [_choices(config)]
+    top.append(_status(outcome, None if logged else config["steps"]))
     if outcome.error:
         top.append(f"Reason: {escaped(outcome.error)}")
     if links:
         top.append(" · ".join(f"[{words}]({to})" for words, to in links.items()))
     lines = ["\n".join(top), ""]  # one line each: the UI breaks them as written
+    if alerts:
+        lines += [f"Alerts ({len(alerts)}, the newest first):", ""]
+        shown = list(_alert_lines(alerts[: -MAX_ALERTS - 1 : -1]))
+        lines += [*_bounded(shown, _length(lines)), ""]
     if outcome.summary.figures:
+        rows = list(_figure_rows(outcome.summary.figures))
         lines += [f"| | {_GAP}value | {_GAP}step |", "|---|---|---|"]
-        lines += _figure_rows(outcome.summary.figures)
-        lines.append("")
+        lines += [*_bounded(rows[:MAX_ROWS], _length(lines)), ""]
+        if len(rows) > MAX_ROWS:
+            lines += [f"and {len(rows) - MAX_ROWS} more of the summary", ""]
     if outcome.summary.flags:
         lines += _flag_lines(outcome.summary.flags, _length(lines))
     return "\n".join(lines).strip()
@@ -120,16 +135,40 @@ def _choices(config: dict[str, Any]) -> str:
     return ", ".join([*parts, f"{_text(config['steps'])} steps"])
 
 
+def _said(manifest: dict[str, Any]) -> Iterator[str]:
+    """What a script said of its run, a line each."""
+    project = escaped(str(manifest["tracking"]["experiment"]), MAX_WORD)
+    parts = [f"Logged by a script, project {project}"]
+    for key, words in (("group", "group"), ("job_type", "job type")):
+        if manifest.get(key):
+            parts.append(f"{words} {escaped(str(manifest[key]), MAX_WORD)}")
+    if manifest.get("tags"):
+        parts.append(f"tags {escaped(', '.join(manifest['tags']), 2 * MAX_WORD)}")
+    yield ", ".join(parts)
+    if manifest.get("notes"):
+        yield f"Notes: {escaped(str(manifest['notes']), 3 * MAX_WORD)}"
+
+
+def _alert_lines(alerts: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for alert in alerts:
+        step = "" if alert.get("step") is None else f" at step {_text(alert['step'])}"
+        text = f": {escaped(alert['text'], 2 * MAX_WORD)}" if alert["text"] else ""
+        level = escaped(alert["level"], MAX_WORD)
+        yield f"- **{level}**{step}: {escaped(alert['title'], 2 * MAX_WORD)}{text}"
+
+
 def _text(value: Any) -> str:
     return escaped(str(value))
 
 
-def _status(outcome: Outcome, config: dict[str, Any]) -> str:
+def _status(outcome: Outcome, planned: Any) -> str:
+    """Status and steps, of as many as were planned, if that is known."""
     status = f"Status: **{escaped(outcome.status)}**"
     if outcome.status == "running":
         return status
     summary = outcome.summary
-    status += f", {summary.steps} of {_text(config['steps'])} steps recorded"
+    of = "" if planned is None else f" of {_text(planned)}"
+    status += f", {summary.steps}{of} steps recorded"
     if not summary.steps:
         return status
     if not summary.flags:
@@ -145,6 +184,10 @@ def _figure_rows(figures: dict[str, Figure]) -> Iterator[str]:
             figure = figures[key]
             value = number(figure.value, key in (keys.FIRST_NONFINITE, keys.DUPLICATES))
             yield f"| {words} | {_GAP}{value} | {_GAP}{figure.step} |"
+    for key, figure in figures.items():
+        if key not in keys.SUMMARY_KEYS:  # of a script's own rules
+            name = _text(key.removeprefix(keys.PREFIX))
+            yield f"| {name} | {_GAP}{number(figure.value)} | {_GAP}{figure.step} |"
 
 
 def number(value: float, count: bool = False) -> str:

@@ -19,7 +19,15 @@ from minigpt.atomic import write_atomically
 from runners.curves import Point
 from runners.folders import CONFIG, DASHBOARD, MLFLOW, VOCABULARY, read_link
 from runners.mlflow_note import Outcome, page, run_note
-from runners.mlflow_tags import MAX_TAG, NOTE, PARENT, run_params, run_tags
+from runners.mlflow_tags import (
+    MAX_TAG,
+    NOTE,
+    PARENT,
+    closing_tags,
+    run_params,
+    run_tags,
+)
+from runners.script.alerts import read_alerts
 
 BATCH = 1000  # metrics a request, MLflow's own limit
 KEY = "loss_autopsy.key"
@@ -109,7 +117,7 @@ class MlflowRun:
     def _set_params(self, run: Run) -> None:
         """Write what is not there yet: a param of MLflow is never written twice."""
         there = run.data.params
-        params = run_params(self._manifest["config"])
+        params = run_params(self._manifest)
         new = [Param(key, value) for key, value in params if key not in there]
         self._client.log_batch(self.run_id, params=new)
 
@@ -144,7 +152,9 @@ class MlflowRun:
             status: finished, failed or killed.
             summary: of the record.
         """
-        record = manifest["record"]
+        self._manifest, record = manifest, manifest["record"]
+        # A script may have chosen more since the run was made here.
+        self._set_params(self._client.get_run(self.run_id))
         for name in (*_ARTIFACTS, PARQUET if record else JOURNAL):
             if (self._folder / name).is_file():
                 self._client.log_artifact(self.run_id, str(self._folder / name))
@@ -153,6 +163,7 @@ class MlflowRun:
             self._client.log_artifacts(self.run_id, there, ARTIFACTS)
         outcome = Outcome(manifest["name"], status, manifest["error"], summary)
         tags = {"status": status, NOTE: self._note(outcome), **_resumes(manifest)}
+        tags |= closing_tags(self._folder, manifest)
         if record:
             tags["record_sha256"] = record["sha256"]
         ended = manifest["ended_at"]
@@ -173,7 +184,8 @@ class MlflowRun:
             links["dashboard"] = address
         if parent := self._link.get("parent"):
             links["the sweep that it is part of"] = page(experiment, str(parent))
-        return run_note(outcome, self._manifest["config"], links)
+        alerts = read_alerts(self._folder)
+        return run_note(outcome, self._manifest, links, alerts)
 
     def _end(
         self, tags: dict[str, str], error: str | None, status: str, ended: str | None

@@ -29,6 +29,7 @@ from sqlalchemy.pool import NullPool
 from runners.settings import SQLITE, StoreError, default_uri, redacted, sqlite_path
 
 __all__ = [
+    "artifact_folder",
     "default_uri",
     "ensure_experiment",
     "first_line",
@@ -114,6 +115,15 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def artifact_folder(uri: str, root: Path) -> Path:
+    """Where a store on this machine, or one that is a mere database, has its files.
+
+    MLflow's default would be a folder in whatever the working folder is.
+    """
+    beside = sqlite_path(uri).parent if uri.startswith(SQLITE) else root
+    return (beside / "mlartifacts").resolve()
+
+
 def ensure_experiment(client: MlflowClient, uri: str, name: str, root: Path) -> str:
     """The id of an experiment, made if missing; safe among several processes.
 
@@ -129,9 +139,7 @@ def ensure_experiment(client: MlflowClient, uri: str, name: str, root: Path) -> 
         return found.experiment_id
     location = None
     if not uri.startswith("http"):
-        # MLflow's default would be a folder in whatever the working folder is.
-        beside = sqlite_path(uri).parent if uri.startswith(SQLITE) else root
-        location = (beside / "mlartifacts").resolve().as_uri()
+        location = artifact_folder(uri, root).as_uri()
     try:
         return client.create_experiment(name, artifact_location=location)
     except MlflowException:

@@ -17,7 +17,7 @@ from minigpt.records import InputError
 from runners.mlflow_view import address, experiments_with_view
 from runners.report import say
 from runners.signals import INTERRUPTS
-from runners.store import open_store
+from runners.store import artifact_folder, open_store
 from runners.tracked import Place, store_uri
 
 HOST = "127.0.0.1"
@@ -44,6 +44,8 @@ def serve(place: Place, port: int, console: Console) -> int:
         say(console, line)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", HOST, "--port", str(port)]
+    # for who tracks through this server
+    command += ["--artifacts-destination", str(artifact_folder(uri, place.root))]
     server = subprocess.Popen(  # noqa: S603 - no shell; the port is a number
         command, env=_environment(uri), start_new_session=True
     )

@@ -54,13 +54,14 @@ def batch_log(run: RunHistory, keep: list[int], payload: Payload) -> dict[str, A
         return {"absent": "the record has no steps"}
     names = (col.BATCH_TOKENS, col.BATCH_ROW_LENGTHS)
     missing = [name for name in names if not run.has(name)]
+    absent = f"the record has no column {' or '.join(missing)}"
     rows = _shown_rows(run, keep)
-    log = {
-        "rows": payload.integers(run.steps[rows]),
-        "facts": _facts(run, rows, payload),
-    }
+    facts = _facts(run, rows, payload)
+    if missing and not facts:
+        return {"absent": absent}  # there is nothing to say of a single step
+    log = {"rows": payload.integers(run.steps[rows]), "facts": facts}
     if missing:
-        return log | {"absent": f"the record has no column {' or '.join(missing)}"}
+        return log | {"absent": absent}
     if not _fits(run, rows):
         return log | {"absent": "the lengths of the rows are not those of the tokens"}
     return log | _texts(run, rows, payload) | {"kept": len(rows), "of": len(run)}

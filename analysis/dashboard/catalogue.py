@@ -63,8 +63,7 @@ def _update_ratios(run: RunHistory) -> list[Line]:
 def _balance(run: RunHistory) -> list[Line]:
     if not run.has(col.GRAD_NORM_PRECLIP):
         raise Absent(f"the record has no column {col.GRAD_NORM_PRECLIP}")
-    whole = run.scalar(col.GRAD_NORM_PRECLIP)
-    return per_tensor(run, (col.GRAD_NORM,), lambda norm: norm / whole)
+    return per_tensor(run, (col.GRAD_NORM,), np.divide, (col.GRAD_NORM_PRECLIP,))
 
 
 def _classes(run: RunHistory) -> list[Line]:
@@ -74,16 +73,26 @@ def _classes(run: RunHistory) -> list[Line]:
 
 def _residuals(run: RunHistory) -> list[Line]:
     found = accounting_residual(run)
-    rows = np.arange(len(run))
-    lines = [
-        Line(tensor, rows, found.residual[:, index])
-        for index, tensor in enumerate(found.tensors)
-        if tensor not in found.not_applicable
-    ]
+    lines = []
+    for index, tensor in enumerate(found.tensors):
+        values = found.residual[:, index]
+        # A script may scale its gradients in ways that no residual can be told from.
+        rows = np.flatnonzero(~np.isnan(values)) if run.logged else np.arange(len(run))
+        if tensor not in found.not_applicable and len(rows):
+            lines.append(Line(tensor, rows, values[rows]))
     if not lines:
-        reasons = set(found.not_applicable.values()) or {"no tensor in the record"}
+        reasons = set(found.not_applicable.values())
+        reasons = reasons or {_nothing_to_account(found.tensors)}
         raise Absent("; ".join(sorted(reasons)))
     return liveliest(lines)
+
+
+def _nothing_to_account(tensors: list[str]) -> str:
+    if not tensors:
+        return "no tensor in the record"
+    return (
+        "no two updates in a row whose gradients were clipped as a whole or not at all"
+    )
 
 
 def _residual_note(run: RunHistory) -> str:

@@ -27,6 +27,10 @@ def loss_difference(first: RunHistory) -> Chart:
             raise Absent(f"it has no step in common with {first.name}")
         for one in (run, first):
             column(one, TRAIN_LOSS, label)  # says why there is none
+        both = run.measured(TRAIN_LOSS)[mine] & first.measured(TRAIN_LOSS)[theirs]
+        mine, theirs = mine[both], theirs[both]
+        if not len(mine):
+            raise Absent(f"no loss at a step in common with {first.name}")
         with np.errstate(invalid="ignore"):  # inf - inf
             apart = run.scalar(TRAIN_LOSS)[mine] - first.scalar(TRAIN_LOSS)[theirs]
         return [Line(label, mine, apart)]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from analysis.dashboard.grid import Grid, make_grid
-from analysis.dashboard.lines import Absent, Chart, Line
+from analysis.dashboard.heat import PARTS, Heat
+from analysis.dashboard.lines import AS_LOGGED, Absent, Chart, Line
 from analysis.dashboard.payload import Payload
 from analysis.history import RunHistory
 from minigpt import records as col
@@ -110,6 +111,8 @@ def describe_chart(chart: Chart) -> dict[str, Any]:
 def run_chart(chart: Chart, sheet: Sheet, baseline: Sheet | None) -> dict[str, Any]:
     """A chart of one run, with its baseline below in grey."""
     packed = describe_chart(chart)
+    if sheet.run.logged and chart.key == "loss":
+        packed["unit"] = AS_LOGGED  # a script's loss may be anything
     try:
         lines = chart.build(sheet.run)
     except Absent as absent:
@@ -121,6 +124,8 @@ def run_chart(chart: Chart, sheet: Sheet, baseline: Sheet | None) -> dict[str, A
     packed["notes"] += [chart.note(sheet.run), *_odd_notes(sheet.run, lines)]
     if chart.key == "histogram":
         packed["histogram"] = pack_histogram(sheet)
+    if chart.heat is not None:
+        packed["histogram"] = pack_heat(sheet, chart.heat(sheet.run))
     packed["notes"] = [note for note in packed["notes"] if note]
     return packed
 
@@ -192,10 +197,35 @@ def pack_histogram(sheet: Sheet) -> dict[str, Any]:
     width = float(col.HISTOGRAM_EDGES[1] - col.HISTOGRAM_EDGES[0])
     return {
         "bins": bins,
+        "low": 0.0,
         "width": width,
+        "peak": 1.0,
+        "darkest": 1.0,
         "first": sheet.payload.integers(run.steps[grid.first]),
         "last": sheet.payload.integers(run.steps[grid.last]),
         "counts": sheet.payload.integers(counts.ravel()),
+    }
+
+
+def pack_heat(sheet: Sheet, heat: Heat) -> dict[str, Any]:
+    """Logged histograms; each is drawn until the step of the next one.
+
+    Of more than a page has columns for, the first of each cell is drawn. The bin with
+    the largest part of its step is the darkest: many bins have a small part each.
+    """
+    every = max(1, -(-len(heat.rows) // MAX_COLUMNS))
+    first = sheet.run.steps[heat.rows[::every]]
+    usual = int(np.median(np.diff(first))) if len(first) > 1 else 1
+    end = min(int(first[-1]) + usual - 1, max(int(sheet.run.steps[-1]), int(first[-1])))
+    return {
+        "bins": heat.parts.shape[1],
+        "low": heat.low,
+        "width": heat.width,
+        "peak": max(int(heat.parts.max()), 1) / PARTS,
+        "darkest": 0.6,  # the line lies in the middle of it and is to be seen
+        "first": sheet.payload.integers(first),
+        "last": sheet.payload.integers(np.append(first[1:] - 1, end)),
+        "counts": sheet.payload.integers(heat.parts[::every].ravel()),
     }
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from analysis.dashboard.heat import Heat
 from analysis.ema import ema
 from analysis.history import RunHistory
 from minigpt import records as col
 
 MAX_LINES = 64
+AS_LOGGED = "as logged"  # the unit of what a script logged
 SPARSE = 0.2  # a column measured at fewer of its steps is one of now and then
 
 
@@ -57,6 +59,7 @@ class Chart:
             of its own; empty for the largest of all lines.
         rulers: heights of dotted lines, which the note explains.
         note: a measured sentence below the chart; empty for none.
+        heat: histograms that are drawn below the lines; None for none.
     """
 
     key: str
@@ -69,6 +72,7 @@ class Chart:
     alone: tuple[str, ...] = ()
     rulers: Callable[[RunHistory], list[float]] = lambda run: []
     note: Callable[[RunHistory], str] = lambda run: ""
+    heat: Callable[[RunHistory], Heat] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,14 @@ class Panel:
         title: of the panel.
         conclusion: what a reader should conclude from it.
         charts: from top to bottom.
+        note: what the panel leaves out; empty if nothing.
     """
 
     number: str
     title: str
     conclusion: str
     charts: tuple[Chart, ...] = field(default=())
+    note: str = ""
 
 
 def column(run: RunHistory, name: str, label: str, **style: bool) -> Line:
@@ -144,6 +150,7 @@ def per_tensor(
     run: RunHistory,
     prefixes: Sequence[str],
     combine: Callable[..., np.ndarray],
+    common: Sequence[str] = (),
 ) -> list[Line]:
     """A line a parameter tensor, computed from its columns.
 
@@ -151,19 +158,22 @@ def per_tensor(
         run: the record.
         prefixes: of the columns that are needed.
         combine: their values -> the values drawn; NaN where there is none.
+        common: columns of the whole model, whose values follow those of the tensor.
 
     Raises:
         Absent: no tensor has all of the columns.
     """
     if not len(run):
         raise Absent("the record has no steps")
-    rows, lines = np.arange(len(run)), []
+    lines = []
     for tensor in run.tensors:
-        names = [prefix + tensor for prefix in prefixes]
+        names = [*(prefix + tensor for prefix in prefixes), *common]
         if all(map(run.has, names)):
+            rows = np.flatnonzero(np.all([run.measured(name) for name in names], 0))
             with np.errstate(all="ignore"):
-                values = combine(*map(run.scalar, names))
+                values = combine(*(run.scalar(name)[rows] for name in names))
             lines.append(Line(tensor, rows, values))
+    lines = [line for line in lines if len(line.rows)]
     if not lines:
         wanted = " and ".join(f"{prefix}*" for prefix in prefixes)
         raise Absent(f"no tensor has the columns {wanted}")

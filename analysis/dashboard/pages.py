@@ -19,9 +19,11 @@ from analysis.dashboard.drawing import (
     overlay_charts,
     run_chart,
 )
-from analysis.dashboard.lines import MAX_LINES, Chart
+from analysis.dashboard.lines import MAX_LINES, Chart, Panel
+from analysis.dashboard.logged import logged_panels
 from analysis.dashboard.payload import Payload
 from analysis.dashboard.render import render
+from analysis.dashboard.seams import seam_notes, seams
 from analysis.flags import Flag, find_flags
 from analysis.history import MANIFEST, RunHistory, read_manifest
 from minigpt import records as col
@@ -47,7 +49,8 @@ def draw_dashboard(run: RunHistory, baseline: RunHistory | None = None) -> str:
     """
     payload, flags = Payload(), find_flags(run)
     tensors = min(len(run.tensors), MAX_LINES)
-    lines = PER_TENSOR_CHARTS * tensors + OTHER_LINES
+    further = logged_panels([run])
+    lines = PER_TENSOR_CHARTS * tensors + OTHER_LINES + _charts(further)
     lines += OVERLAY_LINES if baseline is not None else 0
     sheet = make_sheet(run, 0, _kept_rows(run, flags), lines, payload)
     below = None
@@ -59,9 +62,12 @@ def draw_dashboard(run: RunHistory, baseline: RunHistory | None = None) -> str:
         "runs": [run.name],
         "baseline": None if baseline is None else baseline.name,
         "facts": _facts(run),
-        "notes": [*run.notes, *_thinning_note(sheet)],
-        "panels": _panels(lambda chart: [run_chart(chart, sheet, below)]),
+        "notes": [*run.notes, *seam_notes(run), *_thinning_note(sheet)],
+        "panels": _panels(
+            (*PANELS, *further), lambda chart: [run_chart(chart, sheet, below)]
+        ),
         "flags": _flags(flags),
+        "seams": seams([run]),
         "batches": batch_log(run, sheet.keep, payload),
         "steps": _range([run]),
     }
@@ -77,7 +83,8 @@ def draw_comparison(runs: Sequence[RunHistory]) -> str:
     check_count(len(runs))
     payload = Payload()
     found = [find_flags(run) for run in runs]
-    lines = OVERLAY_LINES * len(runs)
+    more = logged_panels(runs)
+    lines = (OVERLAY_LINES + _charts(more)) * len(runs)
     sheets = [
         make_sheet(run, index, _kept_rows(run, flags), lines, payload)
         for index, (run, flags) in enumerate(zip(runs, found, strict=True))
@@ -89,15 +96,22 @@ def draw_comparison(runs: Sequence[RunHistory]) -> str:
         "baseline": None,
         "facts": [],
         "notes": [
-            *(f"{run.name}: {note}" for run in runs for note in run.notes),
+            *(
+                f"{run.name}: {note}"
+                for run in runs
+                for note in (*run.notes, *seam_notes(run))
+            ),
             *dict.fromkeys(note for sheet in sheets for note in _thinning_note(sheet)),
         ],
         "choices": _choices(runs),
         "divergences": _divergences(runs),
         "panels": _panels(
-            lambda chart: overlay_charts(chart, sheets), {"1": loss_difference(runs[0])}
+            (*PANELS, *more),
+            lambda chart: overlay_charts(chart, sheets),
+            {"1": loss_difference(runs[0])},
         ),
         "flags": _named_flags(runs, found),
+        "seams": seams(runs),
         "batches": None,
         "steps": _range(runs),
     }
@@ -114,13 +128,18 @@ def check_count(runs: int) -> None:
         raise InputError(f"runs to compare: expected 2 to {MAX_RUNS}, found {runs}")
 
 
+def _charts(panels: Sequence[Panel]) -> int:
+    return sum(len(panel.charts) for panel in panels)
+
+
 def _panels(
+    shown_panels: Sequence[Panel],
     charts: Callable[[Chart], list[dict[str, Any]]],
     further: Mapping[str, Chart] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """The panels as JSON, with a further chart in those of these numbers."""
     panels = []
-    for panel in PANELS:
+    for panel in shown_panels:
         more = [further[panel.number]] if panel.number in further else []
         shown = [packed for one in (*panel.charts, *more) for packed in charts(one)]
         panels.append(
@@ -129,6 +148,7 @@ def _panels(
                 "title": panel.title,
                 "conclusion": panel.conclusion,
                 "charts": shown,
+                "note": panel.note,
             }
         )
     for panel, wide in zip(panels, _wide(panels), strict=True):

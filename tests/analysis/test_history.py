@@ -301,6 +301,9 @@ def test_not_a_run_folder(build, tmp_path):
         ({"facts": {"schedule": {"a": []}}}, "facts.schedule.a: expected"),
         ({"facts": {"tensors": {"w": 1}}}, "facts.tensors.w: expected dict"),
         ({"facts": {"vocabulary": {"file": "../secret"}}}, "vocabulary.file: expected"),
+        ({"resumes": 5}, "manifest resumes: expected list, found 5"),
+        ({"resumes": [5]}, "manifest resumes.0: expected dict, found 5"),
+        ({"resumes": [{}]}, "manifest resumes.0.at_step: expected int, found None"),
         ({"record": [1]}, "record: expected an object"),
         ({"schema_version": 99}, "schema_version: expected 1, found 99"),
     ],
@@ -322,6 +325,14 @@ def test_the_facts_are_those_of_the_manifest(build, tmp_path):
     assert found.schedule["warmup"] == 100
     assert found.tensors["embed.weight"]["shape"] == [512, 64]
     assert found.unknown == ()
+
+
+def test_where_a_run_went_on_is_a_fact_of_it(build, tmp_path):
+    resumes = [{"at_step": 5, "secret": 1}, {"at_step": 7}]
+    facts = load(build.run(tmp_path, build.records(9), resumes=resumes)).facts
+    assert facts.resumed_at == (5, 7)
+    assert "secret" not in repr(facts)
+    assert load(build.run(tmp_path, build.records(9))).facts.resumed_at == ()
 
 
 def test_no_clipping_is_not_an_unknown_clip(build, tmp_path):

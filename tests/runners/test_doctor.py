@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runners import doctor as module
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check, within
+from runners.doctor import command as module
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check, within
 from runners.tracked import Place
 
 

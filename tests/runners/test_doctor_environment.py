@@ -6,9 +6,9 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from runners import doctor_environment as module
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING
-from runners.doctor_environment import check_environment
+from runners.doctor import environment as module
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING
+from runners.doctor.environment import check_environment
 
 LOCAL, POSTGRES = "sqlite:///x.db", "postgresql://h/db"
 VARIABLES = (

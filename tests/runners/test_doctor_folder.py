@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from runners import doctor_folder as module
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING
-from runners.doctor_folder import check_file_system, check_folder
+from runners.doctor import folder as module
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING
+from runners.doctor.folder import check_file_system, check_folder
 
 
 def rows(root) -> dict:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runners.doctor_check import OK, PROBLEM, WARNING
-from runners.doctor_schema import head, installed_revisions
-from runners.doctor_store import check_store
+from runners.doctor.check import OK, PROBLEM, WARNING
+from runners.doctor.schema import head, installed_revisions
+from runners.doctor.store import check_store
 from tests.runners.commands import wait_for
 from tests.runners.postgres import MAX_CONNECTIONS, PASSWORD, WRITTEN
 

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from runners import doctor_runs
-from runners.doctor_check import OK, PROBLEM, WARNING
-from runners.doctor_runs import check_runs
+from runners.doctor import runs as doctor_runs
+from runners.doctor.check import OK, PROBLEM, WARNING
+from runners.doctor.runs import check_runs
 from runners.owner import owner
 
 MLFLOW = {"kind": "mlflow", "uri": None, "experiment": "loss-autopsy"}

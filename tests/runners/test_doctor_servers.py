@@ -11,9 +11,9 @@ from importlib.metadata import version
 
 import pytest
 
-from runners import doctor_store
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING
-from runners.doctor_store import check_store
+from runners.doctor import store as doctor_store
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING
+from runners.doctor.store import check_store
 
 SOUND = {
     "/health": (200, "OK"),

@@ -12,10 +12,11 @@ from contextlib import closing
 import pytest
 from alembic.script import ScriptDirectory
 
-from runners import doctor_schema, doctor_sqlite
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING
-from runners.doctor_schema import check_schema, head, installed_revisions
-from runners.doctor_store import check_store, without_secrets
+from runners.doctor import schema as doctor_schema
+from runners.doctor import sqlite as doctor_sqlite
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING
+from runners.doctor.schema import check_schema, head, installed_revisions
+from runners.doctor.store import check_store, without_secrets
 
 OLD = "451aebb31d03"  # of MLflow 1
 

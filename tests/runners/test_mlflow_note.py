@@ -31,6 +31,7 @@ CONFIG = {
     "data_seed": 42,
     "steps": 600,
 }
+RUN = {"config": CONFIG}
 SUMMARY = RunSummary(
     600,
     {
@@ -89,7 +90,7 @@ def test_long_text_is_cut_before_it_is_escaped():
 
 def test_the_note_of_a_run():
     links = {"the sweep": "#/x"}
-    assert run_note(Outcome("n", "finished", None, SUMMARY), CONFIG, links) == (
+    assert run_note(Outcome("n", "finished", None, SUMMARY), RUN, links) == (
         "Fault: **scale** at step 300, clip 0.5, loader random, seed 42, 600 steps\n"
         "Status: **finished**, 600 of 600 steps recorded, flagged: **300**\n"
         "[the sweep](#/x)\n"
@@ -109,7 +110,7 @@ def test_the_note_of_a_run():
 def test_a_run_without_fault_clip_or_flag_says_so():
     config = CONFIG | {"injection": {"kind": "none"}, "clip": None, "data_seed": 7}
     summary = RunSummary(600, {}, ())
-    note = run_note(Outcome("n", "finished", None, summary), config)
+    note = run_note(Outcome("n", "finished", None, summary), {"config": config})
     assert note == (
         "**No fault**, no clipping, loader random, seed 42, data seed 7, 600 steps\n"
         "Status: **finished**, 600 of 600 steps recorded, no step is flagged"
@@ -117,8 +118,8 @@ def test_a_run_without_fault_clip_or_flag_says_so():
 
 
 def test_a_running_run_and_one_without_a_step():
-    assert run_note(Outcome("n", "running"), CONFIG).endswith("Status: **running**")
-    note = run_note(Outcome("n", "killed", "KeyboardInterrupt"), CONFIG)
+    assert run_note(Outcome("n", "running"), RUN).endswith("Status: **running**")
+    note = run_note(Outcome("n", "killed", "KeyboardInterrupt"), RUN)
     assert note.endswith(
         "Status: **killed**, 0 of 600 steps recorded\nReason: KeyboardInterrupt"
     )
@@ -138,7 +139,7 @@ def test_everything_of_a_run_is_escaped_in_both_notes(text):
         "data_seed": "n",
     }
     for hostile, harmless in [
-        (run_note(outcome, config), run_note(benign, plain)),
+        (run_note(outcome, {"config": config}), run_note(benign, {"config": plain})),
         (
             sweep_note(text, [("#/1", outcome)], {"x": "#/y"}),
             sweep_note("n", [("#/1", benign)], {"x": "#/y"}),
@@ -158,7 +159,7 @@ def drop(note: str) -> str:
 
 def test_a_note_of_many_flags_says_how_many_more():
     flags = tuple(Flag(step, ("x",), ("<" * 200,)) for step in range(300))
-    note = run_note(Outcome("n", "finished", None, RunSummary(300, {}, flags)), CONFIG)
+    note = run_note(Outcome("n", "finished", None, RunSummary(300, {}, flags)), RUN)
     assert 7000 > len(note) > MAX_NOTE - 2000 or len(note) <= MAX_NOTE
     shown = note.count("- step ")
     assert 0 < shown < 300
@@ -205,7 +206,7 @@ def test_an_address_holds_nothing_but_ids():
 
 
 def test_a_link_is_added_to_a_note_once_and_at_the_top():
-    note = run_note(Outcome("n", "finished", None, SUMMARY), CONFIG)
+    note = run_note(Outcome("n", "finished", None, SUMMARY), RUN)
     more = linked(note, "dashboard", "#/d")
     assert more.split("\n\n")[0].endswith("flagged: **300**\n[dashboard](#/d)")
     assert more.split("\n\n")[1:] == note.split("\n\n")[1:]

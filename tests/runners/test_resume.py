@@ -308,6 +308,7 @@ def test_the_same_run_goes_on_in_mlflow_point_for_point(autopsy, root, whole, st
     assert again.tags["resumes"] == "1"
     assert "replay_differs" not in again.tags
     assert again.params["steps"] == "80"  # a param is never written twice
+    assert again.tags["config_changed.steps"] == "80 -> 90"
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from analysis.history import load
+from analysis.parquet import sha256_of
 from minigpt.records import TIME_WALL
 from runners.folders import read_link
 from tests.runners.commands import wait_for
@@ -75,6 +76,8 @@ def check_complete(tmp_path, server_root):
     assert mlflow_runs(server_root) == {"x": "FINISHED"}
     assert mlflow_points(server_root, "x") == expected_points(folder)
     assert read_link(folder)["complete"]
+    (record,) = (server_root / "mlartifacts").rglob("record.parquet")
+    assert sha256_of(record) == sha256_of(folder / "record.parquet")
 
 
 @pytest.mark.parametrize("how", ["stopped", "silent"])

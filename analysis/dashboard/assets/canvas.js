@@ -38,6 +38,11 @@ function paintMarks(chart, flags) {
   }
 }
 
+// Where a run that had ended early went on.
+function paintSeams(chart, seams) {
+  for (const step of seams) verticalLine(chart, step, themed("--muted"), [12, 5]);
+}
+
 function paintRulers(chart, rulers) {
   const { ctx, bbox } = chart;
   ctx.save();
@@ -82,7 +87,7 @@ function paintOdd(chart, lines) {
 // narrower than a pixel the largest part counts, so that no single step is lost.
 function paintHistogram(chart, histogram) {
   const { ctx, bbox } = chart;
-  const { bins, width, first, last, counts } = histogram;
+  const { low, bins, width, peak, darkest, first, last, counts } = histogram;
   const heat = themed("--heat");
   const columns = Math.max(1, Math.round(bbox.width));
   const parts = new Float32Array(columns * bins);
@@ -102,12 +107,13 @@ function paintHistogram(chart, histogram) {
   }
   ctx.save();
   for (let bin = 0; bin < bins; bin++) {
-    const top = chart.valToPos((bin + 1) * width, "y", true);
-    const bottom = chart.valToPos(bin * width, "y", true);
+    const top = chart.valToPos(low + (bin + 1) * width, "y", true);
+    const bottom = chart.valToPos(low + bin * width, "y", true);
     for (let x = 0; x < columns; x++) {
       const part = parts[x * bins + bin];
       if (!part) continue;
-      ctx.fillStyle = `rgba(${heat}, ${(0.12 + 0.88 * Math.sqrt(part)).toFixed(3)})`;
+      const dark = darkest * (0.12 + 0.88 * Math.sqrt(part / peak));
+      ctx.fillStyle = `rgba(${heat}, ${dark.toFixed(3)})`;
       ctx.fillRect(bbox.left + x, top, 1, bottom - top);
     }
   }

@@ -4,7 +4,10 @@ const MOST_DOTS = 400; // more values than this are a line, not dots
 const STEP_TICKS = [...Array(12).keys()].flatMap((n) => [1, 2, 5].map((m) => m * 10 ** n));
 
 function vertical(spec) {
-  if (spec.histogram) return { range: [0, spec.histogram.bins * spec.histogram.width] };
+  if (spec.histogram) {
+    const { low, bins, width } = spec.histogram;
+    return { range: [low, low + bins * width] };
+  }
   const range = (chart, low, high) => {
     if (low === null || low === undefined) return spec.scale === "log" ? [0.1, 1] : [0, 1];
     if (spec.span) [low, high] = [Math.min(low, spec.span[0]), Math.max(high, spec.span[1])];
@@ -58,7 +61,8 @@ function seriesOf(line, { colour, dash }, count, lonely) {
 function makeChart(figure, spec, page) {
   const place = figure.querySelector(".plot");
   const own = spec.lines.filter((line) => !line.grey).length;
-  let number = 0;
+  // A line that lies in what its histogram paints has another colour than that.
+  let number = spec.histogram && spec.histogram.darkest < 1 ? 1 : 0;
   const looks = spec.lines.map((line) => {
     if (page.several) return { colour: () => runColour(line.run), dash: runDash(line.run) };
     const index = line.grey ? 0 : number++;
@@ -90,6 +94,7 @@ function makeChart(figure, spec, page) {
       drawAxes: [
         (chart) => {
           if (spec.histogram) paintHistogram(chart, spec.histogram);
+          paintSeams(chart, page.seams);
           if (page.marks) paintMarks(chart, page.flags);
           verticalLine(chart, page.step, themed("--step"), []);
         },

@@ -2,6 +2,7 @@ class Page {
   constructor(description, arrays) {
     this.several = description.kind === "comparison";
     this.flags = description.flags;
+    this.seams = description.seams;
     [this.from, this.until] = description.steps;
     this.step = this.flags.length ? this.flags[0].step : this.from;
     this.marks = true;

@@ -5,12 +5,17 @@ from tests.analysis.dashboard.runs import charts_of, page_arrays, page_json, vis
 NUMBERS = [*"1234567", "M", "B"]
 
 
-def check(text):
-    """What holds for every page; its description."""
+def check(text, further=()):
+    """What holds for every page; its description.
+
+    Args:
+        text: the page.
+        further: numbers of the panels that it has besides those of every run.
+    """
     text.encode()
     page, arrays = page_json(text), page_arrays(text)
     shown = visible(text)
-    assert [panel["number"] for panel in page["panels"]] == NUMBERS
+    assert [panel["number"] for panel in page["panels"]] == [*NUMBERS, *further]
     for panel in page["panels"]:
         assert panel["title"] in shown
         assert panel["conclusion"] in shown

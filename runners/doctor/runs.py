@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.history import JOURNAL, PARQUET, read_manifest
 from minigpt.records import InputError
-from runners.doctor_check import OK, PROBLEM, WARNING, Check
+from runners.doctor.check import OK, PROBLEM, WARNING, Check
 from runners.folders import last_sign, read_link, run_folders
 from runners.owner import ALIVE, DEAD, liveness
 from runners.tracked import PULLED

@@ -10,7 +10,7 @@ from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
 
 SECONDS = 3.0  # for one answer
 _ANSWERS, _VERSION, _RUNS = "store answers", "version of the server", "access to runs"

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
 
 RUN_BYTES = 8.5e6  # a run of 2,000 steps with its checkpoints and its page
 LITTLE_BYTES, TOO_LITTLE_BYTES = 1 << 30, 50 << 20

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
 
 _PROJECT = "loss-autopsy"
 _INSTALL = "pip install -e '.[{}]'"

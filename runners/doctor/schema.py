@@ -12,7 +12,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, Check
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, Check
 
 NAME = "schema of the store"
 _MIGRATIONS = Path("store", "db_migrations", "versions")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
-from runners.doctor_check import OK, PROBLEM, Check, within
-from runners.doctor_http import check_http
-from runners.doctor_sql import check_sql
-from runners.doctor_sqlite import check_sqlite
+from runners.doctor.check import OK, PROBLEM, Check, within
+from runners.doctor.http import check_http
+from runners.doctor.sql import check_sql
+from runners.doctor.sqlite import check_sqlite
 from runners.settings import SQLITE, default_uri, redacted
 from runners.tracked import Place
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
-from runners.doctor_schema import NAME, check_schema
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
+from runners.doctor.schema import NAME, check_schema
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from runners.doctor_check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
-from runners.doctor_environment import check_environment
-from runners.doctor_folder import check_folder
-from runners.doctor_runs import check_runs
-from runners.doctor_store import check_store, store_address
+from runners.doctor.check import NOT_APPLICABLE, OK, PROBLEM, WARNING, Check
+from runners.doctor.environment import check_environment
+from runners.doctor.folder import check_folder
+from runners.doctor.runs import check_runs
+from runners.doctor.store import check_store, store_address
 from runners.report import say
 from runners.tracked import Place
 

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from runners.doctor_check import OK, PROBLEM, WARNING, Check
-from runners.doctor_folder import check_file_system
-from runners.doctor_schema import check_schema
+from runners.doctor.check import OK, PROBLEM, WARNING, Check
+from runners.doctor.folder import check_file_system
+from runners.doctor.schema import check_schema
 from runners.settings import sqlite_path
 
 LOCK_SECONDS = 2.0  # longer than any of our writes holds it

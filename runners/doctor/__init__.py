@@ -1,0 +1,1 @@
+"""``autopsy doctor``: what is wrong with environment, folder and store."""
