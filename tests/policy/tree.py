@@ -19,7 +19,7 @@ FOLDERS = {
     "loss_autopsy": "the public names",
     "experiments": "one folder a run, and LOG.md with what was found",
     "learners": "a person's own pages",
-    "docs": "how to compare runs in MLflow; stability-check.md will be here",
+    "docs": "your own script, runs that die, MLflow; stability-check.md will be here",
     "tests": "mirrors the packages; make test, make test-slow, make bench",
 }
 PACKAGES = ("minigpt", "analysis", "runners", "loss_autopsy")

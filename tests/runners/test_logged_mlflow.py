@@ -75,9 +75,11 @@ def test_the_closing_tags_say_what_is_no_number(tmp_path):
     }
 
 
-def test_a_run_of_our_trainer_has_no_closing_tags(tmp_path):
-    append_alert(tmp_path, make_alert("a", "", "warn", 3))
+def test_a_run_of_our_trainer_has_a_tag_for_each_changed_choice_only(tmp_path):
     assert closing_tags(tmp_path, {"config": {}}) == {}
+    change = {"key": "steps", "before": 80, "after": 90, "step": 57}
+    tags = closing_tags(tmp_path, {"config": {}, "config_changes": [change]})
+    assert tags == {"config_changed.steps": "80 -> 90"}
 
 
 def test_the_note_says_who_logged_what():

@@ -423,7 +423,7 @@ def test_a_disk_that_stays_full_makes_finish_fail(tmp_path, monkeypatch):
 
 
 def test_a_run_has_a_bounded_number_of_keys(tmp_path, monkeypatch):
-    from runners import logged_record
+    from runners.script import record as logged_record
 
     monkeypatch.setattr(logged_record, "MAX_COLUMNS", 3)
     with begin(tmp_path) as run:
