@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from analysis.history import RunHistory, load, read_manifest
+from analysis.logged import LOGGED
 from minigpt.records import TRAIN_LOSS, InputError
 from runners.folders import current_status, read_link
 from runners.references import resolve
@@ -54,8 +56,8 @@ def _facts(folder: Path) -> dict[str, str]:
         "folder": str(folder),
         "status": _status(folder, manifest),
         "steps": _steps(manifest, history),
-        "final loss": _final_loss(history),
-        "config hash": _text(manifest.get("config_hash")),
+        "final loss": _final_loss(manifest, history),
+        "config hash": _config_hash(manifest),
         "MLflow run": _mlflow(folder),
     }
     for number, note in enumerate(history.notes, 1):
@@ -75,10 +77,20 @@ def _steps(manifest: dict[str, Any], history: RunHistory) -> str:
     return f"{len(history)} of {planned}" if known else str(len(history))
 
 
-def _final_loss(history: RunHistory) -> str:
+def _config_hash(manifest: dict[str, Any]) -> str:
+    if manifest.get("kind") == LOGGED:
+        return "none: a script logged the run"
+    return _text(manifest.get("config_hash"))
+
+
+def _final_loss(manifest: dict[str, Any], history: RunHistory) -> str:
     if not (len(history) and history.has(TRAIN_LOSS)):
         return "none recorded"
-    return f"{history.scalar(TRAIN_LOSS)[-1]:.4f} nats/token"
+    rows = np.flatnonzero(history.measured(TRAIN_LOSS))
+    if not len(rows):
+        return "none recorded"
+    unit = "as logged" if manifest.get("kind") == LOGGED else "nats/token"
+    return f"{history.scalar(TRAIN_LOSS)[rows[-1]]:.4f} {unit}"
 
 
 def _mlflow(folder: Path) -> str:

@@ -110,8 +110,7 @@ def _report(facts: dict[str, Any], plan: Plan, console: Console) -> None:
         plan.problems.append(f"{folder.name}: {problem}" if folder else problem)
         return
     plan.counts["shipped now"] += 1
-    points = f"{facts['points']} points a curve"
-    say(console, f"{folder}: MLflow run {facts['run_id']} ({points})")
+    say(console, f"{folder}: complete in MLflow, run {facts['run_id']}")
 
 
 def _complete_runs(connection: Connection) -> dict[str, str | None]:

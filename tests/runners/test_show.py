@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from analysis.history import load
+from loss_autopsy import init
 from minigpt.records import TRAIN_LOSS
 from runners.owner import owner
 from tests.runners.commands import run
@@ -145,3 +146,15 @@ def test_a_run_of_a_sweep_that_cannot_be_read_hides_no_other(autopsy, copied):
     first, second, third = answer.out.splitlines()
     assert "expected sha256" in second
     assert (first[:2], second[:2], third[:2]) == ("a:", "b:", "c:")
+
+
+def test_a_run_of_a_script_has_the_last_loss_that_was_logged(autopsy, tmp_path):
+    root = tmp_path / "experiments"
+    with init(name="mine", mode="offline", root=root) as run:
+        run.log({"loss": 3.0}, step=0)
+        run.log({"loss": 2.5}, step=10)
+        run.log({"accuracy": 0.5}, step=20)
+    answer = autopsy("show", "mine")
+    assert "final loss:  2.5000 as logged" in answer.out
+    assert "config hash: none: a script logged the run" in answer.out
+    assert "steps:       3" in answer.out
