@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from analysis.history import JOURNAL, MANIFEST
+from analysis.history import JOURNAL, MANIFEST, read_manifest
 from minigpt.atomic import write_atomically
 from minigpt.records import InputError
 from runners.owner import DEAD, liveness
@@ -70,6 +70,20 @@ def run_folders(root: Path) -> list[Path]:
         return []
     found = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
     return [path for path in found if (path / MANIFEST).is_file()]
+
+
+def sweep_folders(root: Path, sweep: str) -> list[Path]:
+    """The folders below the root of the runs of a sweep, in the order of their start.
+
+    One that is damaged is not known to be of any sweep, and must not hide the rest.
+    """
+    found = {}
+    for folder in run_folders(root):
+        with suppress(InputError):
+            manifest = read_manifest(folder)
+            if manifest.get("sweep") == sweep:
+                found[folder] = str(manifest.get("started_at"))
+    return sorted(found, key=lambda folder: found[folder])
 
 
 def new_key() -> str:

@@ -48,6 +48,7 @@ class MlflowRun:
         parent: id of the parent run of its sweep, if any.
 
     Attributes:
+        folder: the run folder.
         run_id: in MLflow.
         outcome: what became of the run, once it is closed here.
     """
@@ -61,7 +62,8 @@ class MlflowRun:
         manifest: dict[str, Any],
         parent: str | None = None,
     ) -> None:
-        self._client, self._folder, self._manifest = client, folder, manifest
+        self._client, self._manifest = client, manifest
+        self.folder = folder
         self.outcome: Outcome | None = None
         self._link = read_link(folder) or {}
         run = self._find(experiment_id) or self._create(experiment_id, parent)
@@ -95,7 +97,7 @@ class MlflowRun:
     def _key(self) -> str | None:
         """Of the run; with the folder's name, as a copied folder is another run."""
         if key := self._manifest.get("key"):
-            return hashlib.sha256(f"{key}/{self._folder.name}".encode()).hexdigest()
+            return hashlib.sha256(f"{key}/{self.folder.name}".encode()).hexdigest()
         return None
 
     def _create(self, experiment_id: str, parent: str | None) -> Run:
@@ -131,7 +133,7 @@ class MlflowRun:
     def _write_link(self, **facts: Any) -> None:
         self._link |= facts
         text = json.dumps(self._link, indent=1)
-        write_atomically(self._folder / MLFLOW, text.encode())
+        write_atomically(self.folder / MLFLOW, text.encode())
 
     def log(self, points: Sequence[Point]) -> int:
         """Ship points; a point shipped before is not doubled. Returns metrics sent."""
@@ -156,14 +158,14 @@ class MlflowRun:
         # A script may have chosen more since the run was made here.
         self._set_params(self._client.get_run(self.run_id))
         for name in (*_ARTIFACTS, PARQUET if record else JOURNAL):
-            if (self._folder / name).is_file():
-                self._client.log_artifact(self.run_id, str(self._folder / name))
-        if (self._folder / ARTIFACTS).is_dir():
-            there = str(self._folder / ARTIFACTS)
+            if (self.folder / name).is_file():
+                self._client.log_artifact(self.run_id, str(self.folder / name))
+        if (self.folder / ARTIFACTS).is_dir():
+            there = str(self.folder / ARTIFACTS)
             self._client.log_artifacts(self.run_id, there, ARTIFACTS)
         outcome = Outcome(manifest["name"], status, manifest["error"], summary)
         tags = {"status": status, NOTE: self._note(outcome), **_resumes(manifest)}
-        tags |= closing_tags(self._folder, manifest)
+        tags |= closing_tags(self.folder, manifest)
         if record:
             tags["record_sha256"] = record["sha256"]
         ended = manifest["ended_at"]
@@ -179,12 +181,12 @@ class MlflowRun:
 
     def _note(self, outcome: Outcome) -> str:
         experiment, links = str(self._link.get("experiment_id")), {}
-        if (self._folder / DASHBOARD).is_file() and "run_id" in self._link:
+        if (self.folder / DASHBOARD).is_file() and "run_id" in self._link:
             address = page(experiment, self._link["run_id"], DASHBOARD)
             links["dashboard"] = address
         if parent := self._link.get("parent"):
             links["the sweep that it is part of"] = page(experiment, str(parent))
-        alerts = read_alerts(self._folder)
+        alerts = read_alerts(self.folder)
         return run_note(outcome, self._manifest, links, alerts)
 
     def _end(

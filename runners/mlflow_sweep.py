@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from mlflow.tracking import MlflowClient
 
+from analysis.history import load, read_manifest
+from analysis.summary import summarise
 from minigpt.atomic import write_atomically
 from minigpt.records import InputError
-from runners.folders import MLFLOW, SWEEP_FILE, read_link
-from runners.mlflow_note import page, sweep_note
+from runners.folders import (
+    MLFLOW,
+    SWEEP_FILE,
+    current_status,
+    read_link,
+    sweep_folders,
+)
+from runners.mlflow_note import Outcome, page, sweep_note
 from runners.mlflow_run import KEY, MlflowRun, find_by_key
 from runners.mlflow_tags import NOTE, sweep_tags
 from runners.mlflow_view import EVERY_RUN, address, save_view
@@ -63,13 +72,14 @@ class SweepRun:
         self._client, self._experiment_id = client, experiment_id
         self.folder, document = folder, read_sweep(folder)
         self._title = document["title"]
-        self._children: dict[str, MlflowRun] = {}
+        self._children: dict[str, MlflowRun] = {}  # by the name of the folder
         run = find_by_key(client, experiment_id, document["key"])
         if run is None:
             tags = sweep_tags(folder.name, self._title) | {KEY: document["key"]}
             name = self._title[:MAX_NAME]
             run = client.create_run(experiment_id, run_name=name, tags=tags)
         self.run_id: str = run.info.run_id
+        self._status = run.info.status
         runs = f"tags.sweep = '{folder.name}' AND {EVERY_RUN}"
         save_view(client, experiment_id, self._view, f"Sweep {folder.name}", runs)
 
@@ -78,8 +88,8 @@ class SweepRun:
         return f"sweep-{self.folder.name}"
 
     def add(self, child: MlflowRun) -> None:
-        """A run of the sweep; one that is shipped again takes its own place."""
-        self._children[child.run_id] = child
+        """A run of the sweep that is being shipped."""
+        self._children[child.folder.name] = child
 
     def close(self) -> None:
         """Write the note, and end the run unless the sweep goes on.
@@ -88,24 +98,40 @@ class SweepRun:
             InputError: the sweep's file cannot be read.
         """
         status = settled(lambda: read_sweep(self.folder)["status"])
-        if self._children:
-            self._client.set_tag(self.run_id, NOTE, self._note())
+        self._client.set_tag(self.run_id, NOTE, self._note())
         if status in _STATUS:
-            self._client.set_terminated(self.run_id, _STATUS[status])
+            # A child may be shipped again much later; the sweep ended when it did.
+            if self._status != _STATUS[status]:
+                self._client.set_terminated(self.run_id, _STATUS[status])
+                self._status = _STATUS[status]
             link = {"run_id": self.run_id, "complete": True}
             text = json.dumps(link | {"experiment_id": self._experiment_id}, indent=1)
             write_atomically(self.folder / MLFLOW, text.encode())
 
     def _note(self) -> str:
-        rows = [
-            (page(self._experiment_id, run_id), child.outcome)
-            for run_id, child in self._children.items()
-        ]
         links = {
             "these runs as a table": address(self._experiment_id, self._view),
             "their curves": address(self._experiment_id, self._view, charts=True),
         }
-        return sweep_note(self._title, rows, links)
+        return sweep_note(self._title, self._rows(), links)
+
+    def _rows(self) -> Iterator[tuple[str, Outcome | None]]:
+        """Each run of the sweep that MLflow has, whoever shipped it and when."""
+        for folder in sweep_folders(self.folder.parent.parent, self.folder.name):
+            child, link = self._children.get(folder.name), read_link(folder)
+            if link:
+                outcome = child.outcome if child else outcome_of(folder)
+                yield page(self._experiment_id, link["run_id"]), outcome
+
+
+def outcome_of(folder: Path) -> Outcome | None:
+    """What became of a run, as its folder says; None if that cannot be read."""
+    try:
+        manifest, history = read_manifest(folder), load(folder)
+    except InputError:
+        return None
+    status = current_status(folder, manifest)
+    return Outcome(history.name, status, manifest.get("error"), summarise(history))
 
 
 def is_closed(folder: Path) -> bool:

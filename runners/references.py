@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from analysis.history import MANIFEST, read_manifest
 from minigpt.records import InputError
-from runners.folders import RUN_ID, SWEEP_FILE, SWEEPS, read_link, run_folders
+from runners.folders import (
+    RUN_ID,
+    SWEEP_FILE,
+    SWEEPS,
+    read_link,
+    run_folders,
+    sweep_folders,
+)
 from runners.tracked import Place, find, pull, search, store_uri
 
 if TYPE_CHECKING:
@@ -92,10 +99,8 @@ def _by_filter(reference: str, experiment: str, query: str, place: Place) -> lis
 
 def _by_sweep(sweep: str, place: Place) -> list[Path]:
     """The folders that name the sweep; if it left none, those that MLflow has."""
-    manifests = {folder: _readable(folder) for folder in run_folders(place.root)}
-    found = [f for f, manifest in manifests.items() if manifest.get("sweep") == sweep]
-    if found:
-        return sorted(found, key=lambda folder: str(manifests[folder]["started_at"]))
+    if found := sweep_folders(place.root, sweep):
+        return found
     if not store_uri(place):
         raise InputError(f"sweep {sweep}: expected its runs, found none")
     return _by_filter(f"sweep {sweep}", "", f"tags.sweep = '{sweep}'", place)
@@ -119,14 +124,6 @@ def _fetch(runs: Sequence[Run], place: Place) -> list[Path]:
         if link:
             here[link["run_id"]] = folder
     return [here.get(run.info.run_id) or pull(run.info.run_id, place) for run in runs]
-
-
-def _readable(folder: Path) -> dict:
-    """The manifest, empty if it is damaged: one bad folder must not hide the rest."""
-    try:
-        return read_manifest(folder)
-    except InputError:
-        return {}
 
 
 def _by_name(name: str, place: Place) -> list[Path]:

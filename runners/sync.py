@@ -6,7 +6,7 @@ always the same ones, with the times of their steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,6 @@ def _ship(target: Target, root: Path, plan: Plan, console: Console) -> None:
         plan.problems.append(f"{', '.join(names)}: {problem}")
         return
     missing = [folder for folder in folders if not _is_complete(folder, there)]
-    missing = _with_siblings(missing, folders)
     plan.counts["complete already"] += len(folders) - len(missing)
     _ship_missing(connection, missing, sweeps, plan, console)
 
@@ -137,11 +136,3 @@ def _is_complete(folder: Path, there: dict[str, str | None]) -> bool:
         return False
     record = manifest.get("record") or {}
     return there[link["run_id"]] == record.get("sha256")
-
-
-def _with_siblings(missing: Iterable[Path], folders: Sequence[Path]) -> list[Path]:
-    """Also the other runs of their sweeps: the note of the parent names them all."""
-    of = {folder: read_manifest(folder).get("sweep") for folder in folders}
-    wanted = set(missing)
-    sweeps = {of[folder] for folder in wanted} - {None}
-    return [one for one in folders if one in wanted or of[one] in sweeps]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,22 +77,7 @@ def _folders(references: Sequence[str], place: Place) -> list[Path]:
                 f"{folder.name}: expected a run folder of this machine, found a run "
                 "that is only in MLflow"
             )
-    return list(found | dict.fromkeys(_siblings(found)))
-
-
-def _siblings(folders: Iterable[Path]) -> Iterator[Path]:
-    """All runs of the sweeps of these: the note of a sweep's parent names them all."""
-    for root in dict.fromkeys(folder.parent for folder in folders):
-        of = {folder: _sweep_of(folder) for folder in run_folders(root)}
-        sweeps = {_sweep_of(one) for one in folders if one.parent == root} - {None}
-        yield from (folder for folder, sweep in of.items() if sweep in sweeps)
-
-
-def _sweep_of(folder: Path) -> str | None:
-    try:
-        return read_manifest(folder).get("sweep")
-    except InputError:
-        return None  # said where the folder is looked at
+    return list(found)
 
 
 def _choose(

@@ -24,7 +24,7 @@ class Run:
         self.info, self.tags, self.times = info, tags, times
         self.params, self.metrics, self.artifacts = {}, set(), {}
         self.data = SimpleNamespace(tags=tags, params=self.params)
-        self.status = "RUNNING"
+        self.status, self.endings = "RUNNING", 0
 
     @property
     def status(self):
@@ -129,6 +129,7 @@ class Store:
         self._check()
         run = self.runs[run_id]
         run.status, run.times = status, (run.times[0], end_time)
+        run.endings += 1
 
 
 class Process:

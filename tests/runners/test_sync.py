@@ -296,12 +296,21 @@ def test_the_note_of_a_sweep_names_all_its_runs_when_one_is_shipped_late(
     assert all(f"[{name}]" in note for name in ("r1", "r2", "r3"))
 
 
-def test_a_run_of_a_sweep_that_is_named_brings_the_others_with_it(autopsy, store, runs):
+def test_a_run_shipped_again_leaves_the_others_in_the_note(autopsy, store, runs):
     a_sweep(runs / "r1")
-    change(runs / "r2", sweep="s-1")
-    assert "2 shipped now" in autopsy("sync", "r1").out
+    for name in ("r2", "r3"):
+        change(runs / name, sweep="s-1")
+    autopsy("sync", "r1", "r2")
     (parent,) = [run for run in store.runs.values() if "sweep_parent" in run.tags]
-    assert parent.status == "FINISHED"
+    before = parent.tags["mlflow.note.content"]
+    assert [name for name in ("r1", "r2", "r3") if f"[{name}]" in before] == [
+        "r1",
+        "r2",
+    ]
+    store.runs[read_link(runs / "r2")["run_id"]].tags["record_sha256"] = "older"
+    assert "1 shipped now" in autopsy("sync", "r2").out
+    assert parent.tags["mlflow.note.content"] == before
+    assert parent.endings == 1  # it keeps the time of its end
 
 
 def test_a_sweep_that_goes_on_keeps_its_parent_open(autopsy, store, runs):
