@@ -70,6 +70,7 @@ def draw_dashboard(run: RunHistory, baseline: RunHistory | None = None) -> str:
         "seams": seams([run]),
         "batches": batch_log(run, sheet.keep, payload),
         "steps": _range([run]),
+        "stride": _stride([run]),
     }
     return render(page, payload)
 
@@ -114,6 +115,7 @@ def draw_comparison(runs: Sequence[RunHistory]) -> str:
         "seams": seams(runs),
         "batches": None,
         "steps": _range(runs),
+        "stride": _stride(runs),
     }
     return render(page, payload)
 
@@ -231,6 +233,13 @@ def _range(runs: Sequence[RunHistory]) -> list[int]:
     """First and last step of all, or [0, 0]."""
     ends = [int(step) for run in runs if len(run) for step in run.steps[[0, -1]]]
     return [min(ends), max(ends)] if ends else [0, 0]
+
+
+def _stride(runs: Sequence[RunHistory]) -> int:
+    """The largest distance such that all recorded steps lie on its multiples."""
+    first = _range(runs)[0]
+    apart = [int(np.gcd.reduce(run.steps - first)) for run in runs if len(run)]
+    return max(1, int(np.gcd.reduce(apart or [1])))
 
 
 def _choices(runs: Sequence[RunHistory]) -> list[tuple[str, list[str]]]:

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.dashboard.pages import draw_dashboard
 from tests.analysis.dashboard.runs import history
-from tests.browser.test_dashboard_page import hide_marks
+from tests.browser.test_dashboard_page import hide_marks, legend
 from tests.browser.test_truth import PIXEL, close, colour
 
 pytestmark = pytest.mark.slow
@@ -37,3 +37,17 @@ def test_a_seam_stands_at_its_step_also_without_marks(visit, tmp_path, theme):
     hide_marks(page)
     assert seen(SEAM) > 12
     assert "went on at step 60" in page.locator("body").inner_text()
+
+
+def test_a_key_moves_to_the_next_recorded_step(visit, tmp_path):
+    run = history({"train/loss": [3.0, 2.5, 2.0, 1.5]}, steps=[0, 100, 200, 300])
+    path = tmp_path / "apart.html"
+    path.write_text(draw_dashboard(run), "utf-8")
+    page = visit(path, "#step=0")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#step").input_value() == "100"
+    assert "2.5" in legend(page, "loss").values()
+    page.keyboard.press("Shift+ArrowRight")
+    assert page.locator("#step").input_value() == "300"
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#step").input_value() == "200"

@@ -4,6 +4,7 @@ class Page {
     this.flags = description.flags;
     this.seams = description.seams;
     [this.from, this.until] = description.steps;
+    this.stride = description.stride; // a script may record every hundredth step only
     this.step = this.flags.length ? this.flags[0].step : this.from;
     this.marks = true;
     this.zoom = [this.from, this.until];
@@ -221,7 +222,7 @@ class Page {
 
   keyed(event) {
     if (["INPUT", "SELECT"].includes(event.target.tagName)) return;
-    const far = event.shiftKey ? 10 : 1;
+    const far = this.stride * (event.shiftKey ? 10 : 1);
     const actions = {
       ArrowLeft: () => this.setStep(this.step - far),
       ArrowRight: () => this.setStep(this.step + far),

@@ -1,8 +1,10 @@
-"""Where a run went on is said and drawn, and nowhere else."""
+"""Where a run went on is said and drawn; how far a key moves the step."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+import pytest
 
 from analysis.dashboard.pages import draw_comparison, draw_dashboard
 from analysis.dashboard.seams import MOST_SEAMS, seam_notes, seams
@@ -38,3 +40,27 @@ def test_both_pages_say_so():
     assert page_json(html)["seams"] == [30]
     assert "a: the run ended early and went on at step 30" in html
     assert "b: the run ended early" not in html
+
+
+@pytest.mark.parametrize(
+    ("steps", "stride"),
+    [
+        ([0, 1, 2], 1),
+        ([0, 100, 200, 500], 100),
+        ([50, 150, 350], 100),
+        ([7], 1),
+        ([], 1),
+        ([0, 10, 15], 5),
+    ],
+)
+def test_keys_move_by_the_distance_of_the_recorded_steps(steps, stride):
+    run = history({"train/loss": [2.0] * len(steps)}, steps=steps)
+    assert page_json(draw_dashboard(run))["stride"] == stride
+
+
+def test_keys_reach_the_steps_of_every_run_of_a_comparison():
+    runs = [
+        history({"train/loss": [2.0] * 3}, steps=steps)
+        for steps in ([0, 100, 200], [25, 75, 125])
+    ]
+    assert page_json(draw_comparison(runs))["stride"] == 25
