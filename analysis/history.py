@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,18 @@ class RunHistory:
         return InputError(f"run {self.name}: expected column {name}, found {hint}")
 
 
+def _replay_notes(manifest: dict[str, Any]) -> Iterator[str]:
+    """What a reader must know of resumes whose replay was not the record."""
+    for one in manifest.get("resumes", []):
+        if isinstance(differs := one.get("differs"), dict):
+            yield (
+                f"when the run was resumed at step {one['at_step']}, steps that were "
+                f"recorded came out otherwise, from step "
+                f"{differs.get('first_step')!s:.20} on: the record may be that of two "
+                "different runs"
+            )
+
+
 def load(folder: str | Path) -> RunHistory:
     """Read a run folder: a closed run, or a running, killed or half written one.
 
@@ -176,6 +189,7 @@ def load(folder: str | Path) -> RunHistory:
         notes.append("the record has no steps")
     if facts.status != "finished":
         notes.append(f"the run's status is {facts.status}")
+    notes += _replay_notes(manifest)
     for part in (columns.steps, *columns.flat.values(), *columns.measured.values()):
         part.flags.writeable = False
     for values, offsets in columns.arrays.values():

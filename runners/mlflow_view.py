@@ -24,7 +24,7 @@ from runners.curves import LOSS_EMA
 VIEW = "loss-autopsy"
 PREFIX = "mlflow.sharedViewState."
 # Milliseconds, when this view was designed: a later design replaces an older one.
-DESIGNED = 1_796_000_000_000
+DESIGNED = 1_796_102_000_000
 
 # The UI has two faces; the other one is for prompts and traces.
 TRAINING = "&workflowType=machine_learning"
@@ -71,7 +71,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "More": (col.LR, col.RELATIVE_UPDATE, col.VAL_LOSS_CAUSAL, col.FUTURE_LEAK),
 }
 _LOGARITHMIC = (col.GRAD_NORM_PRECLIP,)
-EVERY_RUN = "tags.injection LIKE '%'"  # parents of sweeps have no such tag
+EVERY_RUN = "tags.sweep_parent IS NULL"
 
 
 def address(experiment_id: str, key: str = VIEW, charts: bool = False) -> str:

@@ -50,6 +50,11 @@ class Replay:
         self.steps = len(self._rows)
         self.difference: Difference | None = None
 
+    @property
+    def left(self) -> int:
+        """Steps that have not been trained again."""
+        return len(self._rows)
+
     def take(self, record: StepRecord) -> bool:
         """Whether this step is recorded already; it is compared then."""
         if record.step not in self._rows:

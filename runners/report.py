@@ -22,6 +22,8 @@ def report_runs(
     answers = {answer.folder: answer for answer in shipped}
     for result in results:
         say(console, _line(result, answers.get(result.folder.resolve())))
+        if result.status != "finished":
+            say(console, f"autopsy train resume={result.folder.name} goes on with it")
     problems: dict[str, list[str]] = {}
     for answer in shipped:
         if answer.problem:

@@ -50,15 +50,19 @@ def resume(
             try:
                 return run_to_end(recorder, closing, tracker, on_end)
             finally:
-                _tell_difference(plan.folder, recorder, tell)
+                _tell_replay(plan.folder, recorder, tell)
     finally:
         session.close()
 
 
-def _tell_difference(
-    folder: Path, recorder: Recorder, tell: Callable[[str], None]
-) -> None:
-    difference = recorder.replay and recorder.replay.difference
+def _tell_replay(folder: Path, recorder: Recorder, tell: Callable[[str], None]) -> None:
+    replay = recorder.replay
+    difference = replay and replay.difference
+    if replay and replay.steps and not (difference or replay.left):
+        tell(
+            f"{folder.name}: the {replay.steps} steps that were trained again are "
+            "those of the record, bit for bit"
+        )
     if difference:
         tell(
             f"{folder.name}: {difference.count} steps that were trained again differ "

@@ -16,6 +16,8 @@ from runners.references import resolve
 from runners.report import say
 from runners.tracked import Place
 
+_STATUS_NOTE = "the run's status is"  # said in a line of its own, and as of now
+
 
 def show(reference: str, place: Place, console: Console) -> int:
     """Print what there is to know at first sight.
@@ -58,9 +60,10 @@ def _facts(folder: Path) -> dict[str, str]:
         "steps": _steps(manifest, history),
         "final loss": _final_loss(manifest, history),
         "config hash": _config_hash(manifest),
-        "MLflow run": _mlflow(folder),
+        "MLflow run": _mlflow(folder, manifest),
     }
-    for number, note in enumerate(history.notes, 1):
+    notes = [note for note in history.notes if not note.startswith(_STATUS_NOTE)]
+    for number, note in enumerate(notes, 1):
         facts[f"note {number}"] = _text(note)
     return facts
 
@@ -93,13 +96,15 @@ def _final_loss(manifest: dict[str, Any], history: RunHistory) -> str:
     return f"{history.scalar(TRAIN_LOSS)[rows[-1]]:.4f} {unit}"
 
 
-def _mlflow(folder: Path) -> str:
+def _mlflow(folder: Path, manifest: dict[str, Any]) -> str:
     try:
         link = read_link(folder)
     except InputError as error:
         return str(error)
     if link is None:
-        return "not tracked"
+        tracking = manifest.get("tracking")
+        kind = tracking.get("kind") if isinstance(tracking, dict) else None
+        return "none yet; autopsy sync" if kind in ("mlflow", "offline") else "none"
     return link["run_id"] + ("" if link.get("complete") else " (not complete there)")
 
 

@@ -7,6 +7,7 @@ to import.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -19,6 +20,7 @@ os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
 os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 from filelock import FileLock
 from mlflow.exceptions import MlflowException
@@ -38,6 +40,8 @@ __all__ = [
 ]
 
 
+_AWAY = re.compile(r"HTTPS?ConnectionPool\(host='([^']+)', port=(\d+)\)")
+_WHY = re.compile(r"(?i)connection refused|timed out|connection reset|name or service")
 _LOCK = 6_419_001  # of PostgreSQL, which wants a number; ours alone
 _POOL = "MLFLOW_SQLALCHEMYSTORE_"
 _PATIENCE = {
@@ -110,9 +114,17 @@ def _look_into(path: Path) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, or its type if it says nothing."""
+    """The first line of an error, or its type if it says nothing.
+
+    What a server that is away is said with takes 400 characters, most of them about
+    the inside of the client.
+    """
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    line = lines[0] if lines else type(error).__name__
+    if away := _AWAY.search(line):
+        why = _WHY.search(line)
+        return f"{away[1]}:{away[2]}: {why[0].lower() if why else 'no connection'}"
+    return line
 
 
 def artifact_folder(uri: str, root: Path) -> Path:

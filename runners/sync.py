@@ -45,6 +45,8 @@ def sync(references: Sequence[str], place: Place, dead: bool, console: Console) 
         _ship(target, place.root, plan, console)
     for problem in plan.problems:
         say(console, f"not synced: {problem}")
+    if plan.problems:
+        plan.counts["not synced"] = len(plan.problems)
     counts = ", ".join(f"{count} {what}" for what, count in plan.counts.items())
     say(console, f"sync: {counts or 'no runs'}")
     return int(bool(plan.problems))

@@ -44,8 +44,11 @@ def serve(place: Place, port: int, console: Console) -> int:
         say(console, line)
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--host", HOST, "--port", str(port)]
-    # for who tracks through this server
-    command += ["--artifacts-destination", str(artifact_folder(uri, place.root))]
+    # Whoever tracks through this server is on this machine too; a place that only the
+    # server can reach would keep others from syncing into the same experiment.
+    files = artifact_folder(uri, place.root)
+    command += ["--default-artifact-root", files.as_uri()]
+    command += ["--artifacts-destination", str(files)]
     server = subprocess.Popen(  # noqa: S603 - no shell; the port is a number
         command, env=_environment(uri), start_new_session=True
     )

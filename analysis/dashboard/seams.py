@@ -1,4 +1,4 @@
-"""Where runs went on after they had ended early, for a page to show."""
+"""Where runs were resumed, for a page to show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED = 5
 
 
 def seams(runs: Sequence[RunHistory]) -> list[int]:
-    """Steps at which any of the runs went on, ascending, each once."""
+    """Steps at which any of the runs was resumed, ascending, each once."""
     found = {
         step
         for run in runs
@@ -29,6 +29,5 @@ def seam_notes(run: RunHistory) -> list[str]:
     named = ", ".join(f"{step:,}" for step in steps[:_NAMED])
     more = f" and {len(steps) - _NAMED} more" if len(steps) > _NAMED else ""
     return [
-        f"the run ended early and went on at step {named}{more}; a long-dashed line "
-        "stands there"
+        f"the run was resumed at step {named}{more}, where a long-dashed line stands"
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -76,6 +77,8 @@ class RowWriter:
         """End the thread; what is put from here on is written by ``close``."""
         self._end.set()
         self._thread.join()
+        with suppress(OSError):
+            (self._folder / HEARTBEAT).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Write the rest.

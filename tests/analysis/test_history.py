@@ -335,6 +335,14 @@ def test_where_a_run_went_on_is_a_fact_of_it(build, tmp_path):
     assert load(build.run(tmp_path, build.records(9))).facts.resumed_at == ()
 
 
+def test_a_replay_that_was_not_the_record_is_a_note(build, tmp_path):
+    resumes = [{"at_step": 5}, {"at_step": 7, "differs": {"first_step": 6}}]
+    notes = load(build.run(tmp_path, build.records(9), resumes=resumes)).notes
+    (note,) = [one for one in notes if "came out otherwise" in one]
+    assert "resumed at step 7" in note
+    assert "from step 6 on" in note
+
+
 def test_no_clipping_is_not_an_unknown_clip(build, tmp_path):
     facts = load(build.run(tmp_path, build.records(1), facts={"clip": None})).facts
     assert facts.clip is None

@@ -36,7 +36,7 @@ def test_a_seam_stands_at_its_step_also_without_marks(visit, tmp_path, theme):
     assert seen(SEAM - 7) == seen(SEAM + 7) == 0
     hide_marks(page)
     assert seen(SEAM) > 12
-    assert "went on at step 60" in page.locator("body").inner_text()
+    assert "was resumed at step 60" in page.locator("body").inner_text()
 
 
 def test_a_key_moves_to_the_next_recorded_step(visit, tmp_path):

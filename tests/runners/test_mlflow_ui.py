@@ -14,7 +14,7 @@ from runners.mlflow_tags import run_color
 from runners.mlflow_view import address
 from runners.tracker import COMMAND
 from tests.runners.commands import run
-from tests.runners.memory_store import change
+from tests.runners.memory_store import a_sweep, change
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +31,16 @@ def tracked(root):
     steps = ("steps=30", "injection_step=20")
     healthy = run("name=healthy", *steps, root=root).folder
     broken = run("name=broken", "injection=scale", *steps, root=root).folder
-    change(healthy, sweep="s-1")
+    sweep = a_sweep(healthy, "failed", NAME)
     change(broken, sweep="s-1", name=NAME, status="failed", error=HOSTILE)
     messages = [
-        {"uri": f"sqlite:///{root / 'mlflow.db'}", "experiment": "lab"},
-        {"sweep": "s-1", "name": NAME},
+        {
+            "uri": f"sqlite:///{root / 'mlflow.db'}",
+            "experiment": "lab",
+            "root": str(root),
+        },
+        {"sweep": str(sweep)},
         *({"folder": str(folder)} for folder in (healthy, broken)),
-        {"sweep": "s-1", "status": "FAILED"},
     ]
     lines = "".join(json.dumps(message) + "\n" for message in messages)
     subprocess.run(COMMAND, input=lines, text=True, check=True, capture_output=True)

@@ -52,7 +52,22 @@ def test_a_server_that_is_away_is_said_soon(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [("a\nb", "a"), ("  \n a\n", "a"), ("", "ValueError")]
+    ("text", "line"),
+    [
+        ("a\nb", "a"),
+        ("  \n a\n", "a"),
+        ("", "ValueError"),
+        (
+            "API failed: HTTPConnectionPool(host='127.0.0.1', port=5077): Max retries "
+            "exceeded with url: /api (Caused by ... [Errno 111] Connection refused)",
+            "127.0.0.1:5077: connection refused",
+        ),
+        (
+            "HTTPSConnectionPool(host='h', port=443): Read timed out. (read=10)",
+            "h:443: timed out",
+        ),
+        ("HTTPConnectionPool(host='h', port=1): odd", "h:1: no connection"),
+    ],
 )
 def test_the_first_line_of_an_error(text, line):
     assert first_line(ValueError(text)) == line

@@ -30,7 +30,7 @@ def test_many_are_not_all_drawn_or_named():
     run = resumed(*range(10, 49), *range(9))
     assert len(seams([run])) == 48 <= MOST_SEAMS
     (note,) = seam_notes(run)
-    assert "at step 0, 1, 2, 3, 4 and 43 more;" in note
+    assert "at step 0, 1, 2, 3, 4 and 43 more," in note
 
 
 def test_both_pages_say_so():
@@ -38,8 +38,8 @@ def test_both_pages_say_so():
     assert page["seams"] == [30]
     html = draw_comparison([resumed(30, name="a"), resumed(name="b")])
     assert page_json(html)["seams"] == [30]
-    assert "a: the run ended early and went on at step 30" in html
-    assert "b: the run ended early" not in html
+    assert "a: the run was resumed at step 30" in html
+    assert "b: the run was resumed" not in html
 
 
 @pytest.mark.parametrize(
