@@ -98,7 +98,7 @@ def _open(
     try:
         manifest = open_manifest(config, session, folder, sweep)
         write_manifest(folder, manifest)
-        _write_companions(config, folder)
+        write_companions(config, folder)
         reserve_room(folder)
         recorder = Recorder(config, session, folder, on_step)
     except BaseException as error:
@@ -135,8 +135,12 @@ def run_to_end(
     return result
 
 
-def _write_companions(config: RunConfig, folder: Path) -> None:
-    """The config as a person reads it, and the vocabulary of the token ids."""
+def write_companions(config: RunConfig, folder: Path) -> None:
+    """Write the config as a person reads it, and the vocabulary of the token ids.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
     text = yaml.safe_dump(public_config(config), sort_keys=False, allow_unicode=True)
     write_atomically(folder / CONFIG, text.encode())
     write_atomically(folder / VOCABULARY, TOKENIZER_PATH.read_bytes())

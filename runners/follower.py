@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from analysis.history import JOURNAL, RunHistory, load, read_manifest
+from analysis.history import JOURNAL, RunHistory, load
 from analysis.journal import JournalReader, NotBegun
 from analysis.rule import RuleParameters
 from analysis.summary import RunSummary, summarise
@@ -16,6 +17,7 @@ from runners.closing import close_killed
 from runners.curves import Point, journal_rows, selector_for
 from runners.custody import Custody
 from runners.folders import current_status
+from runners.manifest_check import read_whole_manifest
 from runners.mlflow_run import MlflowRun
 from runners.owner import settled
 
@@ -49,7 +51,7 @@ class RunFollower:
         self.run: MlflowRun | None = None
         self.points = 0
         self.done = False
-        self._first = read_manifest(folder)
+        self._first = read_whole_manifest(folder)
         self._rule = RuleParameters.from_json(self._first["shipping_rule"])
         self._selector = selector_for(self._first)
         self._reader: JournalReader | None = None
@@ -72,9 +74,11 @@ class RunFollower:
         """
         if not self._take(ended):
             return
-        manifest = read_manifest(self.folder)
+        manifest = read_whole_manifest(self.folder)
         if manifest.get("owner") != self._first.get("owner"):
             raise InputError("another process trains it on")
+        if ended and self._status(manifest) == "running" and not _is_parent(manifest):
+            raise InputError("its process is alive")  # it was resumed a moment ago
         if self.run is None:
             self.run = self._make_run(self.folder, manifest)
         self._ship()
@@ -121,7 +125,7 @@ class RunFollower:
         """Choose the last points, once; closes the folder of a dead process first."""
         if self._ending:
             return
-        status = settled(lambda: current_status(self.folder, manifest))
+        status = self._status(manifest)
         if manifest["status"] == "running":
             if status == "killed":
                 with suppress(OSError):  # no room: its journal is the record then
@@ -137,6 +141,9 @@ class RunFollower:
                 self._pending += summary_points(summary, history)
         self._ending = manifest, status, summary
 
+    def _status(self, manifest: dict[str, Any]) -> str:
+        return settled(lambda: current_status(self.folder, manifest))
+
     def _select(self, points: list[Point]) -> None:
         self._pending += points
         self.points += len(points)
@@ -146,6 +153,15 @@ class RunFollower:
             assert self.run
             self.run.log(self._pending)  # in one request, which costs 20 ms
             self._pending = []
+
+
+def _is_parent(manifest: dict[str, Any]) -> bool:
+    """Whether the run's process is the one that started this shipper.
+
+    It has ended the shipper's input, and so its runs, whatever their folders say.
+    """
+    who = manifest.get("owner")
+    return isinstance(who, dict) and who.get("pid") == os.getppid()
 
 
 def has_steps(folder: Path, manifest: dict[str, Any]) -> bool:

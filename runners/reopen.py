@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.history import JOURNAL, PARQUET, read_manifest
+from analysis.history import JOURNAL, PARQUET
 from analysis.journal import JournalReader, NotBegun
 from analysis.parquet import read_parquet, sha256_of
 from analysis.rejournal import encode_journal
 from minigpt.atomic import write_atomically
 from minigpt.records import InputError
 from runners.folders import iso_time, last_sign, reserve_room, write_manifest
+from runners.manifest_check import read_whole_manifest
 from runners.owner import ALIVE, UNKNOWN, liveness, owner
 
 CUT = "journal.cut"  # what a reopened journal held after its last whole block
@@ -48,8 +49,8 @@ def check_reopens(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: no run folder, or its process lives or may live.
     """
-    manifest = read_manifest(folder)
-    if manifest.get("status") != "running":
+    manifest = read_whole_manifest(folder)
+    if manifest["status"] != "running":
         return manifest
     lives, who = liveness(manifest.get("owner"), last_sign(folder)), _who(manifest)
     if lives == ALIVE:

@@ -12,7 +12,12 @@ from minigpt.training import Session
 from runners.closing import Closing, RunResult
 from runners.config import config_hash
 from runners.custody import held
-from runners.execution import OnEnd, run_to_end, training_plan
+from runners.execution import (
+    OnEnd,
+    run_to_end,
+    training_plan,
+    write_companions,
+)
 from runners.folders import CHECKPOINTS
 from runners.manifest import code_hash, public_config
 from runners.recorder import OnStep, Recorder
@@ -88,6 +93,7 @@ def _open(
         manifest["config_hash"] = config_hash(plan.config)
         dated = [one | {"step": record.next_step} for one in plan.changes]
         manifest["config_changes"] = [*manifest.get("config_changes", []), *dated]
+        write_companions(plan.config, folder)
         facts = {"from_step": session.step, "code_hash": code_hash()}
         manifest = reopen(folder, manifest, record, **facts)
     return recorder, Closing(folder, manifest, recorder)

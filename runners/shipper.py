@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+from analysis.history import MANIFEST
 from minigpt.records import InputError
 from runners.attachment import attach_file
 from runners.connection import STORE_ERRORS, Connection
@@ -76,14 +77,20 @@ class Shipper:
         sweep = None
         if manifest.get("sweep"):
             sweep = self._sweep(folder.parent / SWEEPS / manifest["sweep"])
-        run = MlflowRun(
-            self._store.client,
-            self._store.uri,
-            self._store.experiment_id,
-            folder,
-            manifest,
-            sweep and sweep.run_id,
-        )
+        try:
+            run = MlflowRun(
+                self._store.client,
+                self._store.uri,
+                self._store.experiment_id,
+                folder,
+                manifest,
+                sweep and sweep.run_id,
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{folder / MANIFEST}: expected the manifest of a run, found one "
+                f"without {error!s:.80}"
+            ) from error
         if sweep:
             sweep.add(run)
         return run

@@ -119,6 +119,7 @@ def test_a_run_may_be_resumed_again_and_again(autopsy, root, whole):
     assert [one["at_step"] for one in resumes] == [35, 40, 41, 77]
     assert [one["from_step"] for one in resumes] == [20, 40, 40, 60]
     assert manifest_of(folder)["config_hash"] == manifest_of(whole)["config_hash"]
+    assert f"\nsteps: {STEPS}\n" in (folder / "config.yaml").read_text()
 
 
 def test_a_resume_that_is_killed_in_turn_loses_nothing(autopsy, root, whole):
@@ -251,7 +252,7 @@ def test_other_choices_are_refused_and_nothing_is_changed(autopsy, root, choices
         ),
         ({"status": "finished"}, "one that finished its 57 steps"),
         ({"kind": "logged"}, "init(resume=...)"),
-        ({"config": 5}, "expected a run of autopsy train"),
+        ({"config": 5}, "config: expected dict, found 5"),
     ],
 )
 def test_a_run_that_cannot_go_on_is_refused(autopsy, root, facts, said):

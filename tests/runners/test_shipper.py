@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 
 import pytest
@@ -211,9 +212,10 @@ def test_a_journal_that_ends_in_half_a_block_is_kept_beside_its_closed_form(
 
 
 def test_a_process_that_found_no_room_for_its_manifest_leaves_its_folder_alone(
-    process, store, copied
+    process, store, copied, monkeypatch
 ):
     """It lives, so the folder is its own; but the run is over and MLflow is told."""
+    monkeypatch.setattr("runners.follower.os.getppid", os.getpid)
     folder = unclosed(copied)
     before = (folder / "manifest.json").read_bytes()
     process.follow(folder).end()
@@ -222,6 +224,13 @@ def test_a_process_that_found_no_room_for_its_manifest_leaves_its_folder_alone(
     assert shipped_steps(mlflow_run) == [0, 10]
     assert set(mlflow_run.artifacts) >= {"journal.bin", "manifest.json"}
     assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_a_run_that_somebody_resumed_a_moment_ago_is_not_ended(process, store, copied):
+    folder = unclosed(copied)  # its process lives and is not the shipper's parent
+    (answer,) = process.follow(folder).end()
+    assert answer == {"folder": str(folder), "problem": "its process is alive"}
+    assert {run.status for run in store.runs.values()} <= {"RUNNING"}
 
 
 def test_a_run_killed_before_its_first_block_is_closed_too(process, store, copied):

@@ -209,6 +209,26 @@ def test_a_damaged_folder_stops_no_other(autopsy, store, runs, damage):
     assert [run.status for run in store.runs.values()].count("FINISHED") == 4
 
 
+_KEYS = ("name", "status", "config", "git", "owner", "shipping_rule", "started_at")
+_KEYS += ("record", "ended_at", "error", "facts", "experiment", "sweep", "key")
+
+
+@pytest.mark.parametrize("value", ["gone", 5, [], None])
+@pytest.mark.parametrize("key", _KEYS)
+def test_a_manifest_that_was_edited_is_one_line_at_most(
+    autopsy, store, runs, key, value
+):
+    path = runs / "r1" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest = {k: v for k, v in manifest.items() if k != key}
+    path.write_text(json.dumps(manifest | ({} if value == "gone" else {key: value})))
+    answer = autopsy("sync", runs / "r1")
+    assert answer.code in (0, 1)
+    assert len(answer.out.splitlines()) == 2
+    resumed = autopsy("train", f"resume={runs / 'r1'}", "steps=31", "tracking=none")
+    assert resumed.code in (0, 2)
+
+
 def test_a_run_deleted_in_mlflow_is_made_again(autopsy, store, runs):
     autopsy("sync", "r1")
     store.runs.clear()
