@@ -6,6 +6,7 @@ to import.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sqlite3
@@ -39,6 +40,9 @@ __all__ = [
     "open_store",
 ]
 
+
+# It tells every engine that it makes, on standard error.
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
 
 _AWAY = re.compile(r"HTTPS?ConnectionPool\(host='([^']+)', port=(\d+)\)")
 _WHY = re.compile(r"(?i)connection refused|timed out|connection reset|name or service")
