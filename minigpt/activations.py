@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -48,7 +50,11 @@ def _is_landmark(name: str, module: nn.Module) -> bool:
 class ActivationMeter:
     """Mean and largest absolute output of every site, at each pass of training.
 
-    The mean is over all elements, padding included: (1 / (B T D)) sum |A|.
+    The mean is over all elements, padding included: (1 / (B T D)) sum |A|. Outputs
+    are kept until the model's forward pass ends and measured together: a numpy call
+    between two kernels of the model costs several times what it costs beside its
+    like. A site whose output was changed in place meanwhile is measured on the spot
+    from then on, as every site is at its first pass; that one value is NaN.
 
     Args:
         model: any module.
@@ -66,26 +72,60 @@ class ActivationMeter:
                 raise InputError(
                     f"site: expected a submodule of the model, got {site!r}"
                 )
-        count = len(self.sites)
-        self.values = np.full(2 * count, np.nan, dtype=np.float32)  # means, maxima
+        self._values = np.full((2, len(self.sites)), np.nan, dtype=np.float32)
+        self._kept: dict[int, tuple[Tensor, int]] = {}  # place -> output, its version
+        self._can_wait = [False] * len(self.sites)
         self.enabled = True
         self._handles: list[RemovableHandle] = [
-            modules[site].register_forward_hook(self._hook(index, index + count))
-            for index, site in enumerate(self.sites)
+            modules[site].register_forward_hook(self._hook(place))
+            for place, site in enumerate(self.sites)
         ]
+        self._handles.append(model.register_forward_hook(self._pass_ended))
 
-    def _hook(self, mean_at: int, max_at: int):
-        values = self.values
+    @property
+    def values(self) -> np.ndarray:
+        """Means, then largest values: float32, shape (2 x sites,)."""
+        self._measure_kept()  # of a pass that did not end, or not through the model
+        return self._values.reshape(-1)
 
-        def measure(module: nn.Module, inputs: object, output: object) -> None:
+    def _hook(self, place: int) -> Callable[[nn.Module, object, object], None]:
+        def look(module: nn.Module, inputs: object, output: object) -> None:
             wanted = self.enabled and module.training  # no evaluation passes
-            if wanted and isinstance(output, Tensor) and output.numel():
-                flat = np.abs(as_array(output))
-                with np.errstate(over="ignore"):  # a sum beyond float32 is inf
-                    values[mean_at] = np.add.reduce(flat) / flat.size
-                values[max_at] = np.maximum.reduce(flat)
+            if not (wanted and _is_measurable(output)):
+                return
+            output = output.detach()
+            if not self._can_wait[place]:
+                self._measure([place], [output])
+            if not output.is_inference():  # such a tensor does not count its changes
+                self._kept[place] = output, output._version
 
-        return measure
+        return look
+
+    def _pass_ended(self, *ignored: object) -> None:
+        self._measure_kept()
+
+    def _measure_kept(self) -> None:
+        kept, self._kept = self._kept, {}
+        by_shape: dict[torch.Size, list[int]] = {}
+        for place, (output, version) in kept.items():
+            measured, same = not self._can_wait[place], output._version == version
+            self._can_wait[place] = same
+            if measured:
+                continue
+            if same:
+                by_shape.setdefault(output.shape, []).append(place)
+            else:
+                self._values[:, place] = np.nan
+        for places in by_shape.values():
+            self._measure(places, [kept[place][0] for place in places])
+
+    def _measure(self, places: list[int], outputs: list[Tensor]) -> None:
+        """Of outputs of one shape."""
+        sizes = torch.stack(outputs).abs_().view(len(outputs), -1)
+        means, largest = sizes.mean(1, dtype=torch.float32), sizes.amax(1)
+        found = torch.stack((means, largest)).cpu().numpy()
+        for column, place in enumerate(places):
+            self._values[:, place] = found[:, column]
 
     def close(self) -> None:
         """Take the hooks off the model."""
@@ -93,9 +133,7 @@ class ActivationMeter:
             handle.remove()
 
 
-def as_array(tensor: Tensor) -> np.ndarray:
-    """One-dimensional float32 array; a view where the tensor is already such."""
-    tensor = tensor.detach()
-    if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
-        tensor = tensor.to("cpu", torch.float32)
-    return tensor.numpy().reshape(-1)
+def _is_measurable(output: object) -> bool:
+    if not isinstance(output, Tensor):
+        return False
+    return output.is_floating_point() and output.numel() > 0

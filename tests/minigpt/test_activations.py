@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from minigpt.activations import MAX_SITES, ActivationMeter, as_array, default_sites
+from minigpt.activations import MAX_SITES, ActivationMeter, default_sites
 from minigpt.model import MiniGPT, ModelConfig
 from minigpt.records import InputError
 
@@ -113,12 +113,13 @@ def test_huge_outputs_are_measured_without_a_warning():
     assert meter.values[0] > 1e38
 
 
+@torch.no_grad()
 def test_half_precision_and_strided_outputs():
-    tensor = torch.arange(6, dtype=torch.bfloat16).view(2, 3).T
-    assert as_array(tensor).tolist() == [0, 3, 1, 4, 2, 5]
-    plain = torch.zeros(4)
-    as_array(plain)[0] = 1.0
-    assert plain[0] == 1.0  # a view, nothing is copied
+    model = nn.Identity()
+    meter = ActivationMeter(model)
+    for _ in range(2):
+        model(torch.tensor([[60000.0, -60000.0], [60000.0, 3.0]]).half().T)
+        assert meter.values.tolist() == [45000.75, 60000.0]
 
 
 def test_outputs_that_are_no_tensor_are_passed_over():
@@ -132,7 +133,7 @@ def test_outputs_that_are_no_tensor_are_passed_over():
 def test_close_takes_every_hook_off():
     model = Encoder(2)
     meter = ActivationMeter(model)
-    assert hooks_of(model) == 4
+    assert hooks_of(model) == 5  # four sites, and the end of the pass
     meter.close()
     assert hooks_of(model) == 0
 
@@ -140,3 +141,65 @@ def test_close_takes_every_hook_off():
 def test_an_unknown_site_is_refused_by_name():
     with pytest.raises(InputError, match=r"site: .* got 'blocks\.7'"):
         ActivationMeter(Encoder(1), ["words", "blocks.7"])
+
+
+class Overwrites(nn.Module):
+    """Changes the output of a site in place, at some of its passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.site = nn.Identity()
+        self.in_place = False
+
+    def forward(self, x):
+        y = self.site(x * 1.0)
+        return y.mul_(-10) if self.in_place else y * -10
+
+
+@torch.no_grad()
+def test_an_output_changed_in_place_is_measured_before_the_change():
+    model = Overwrites()
+    model.in_place = True
+    meter = ActivationMeter(model, ["site"])
+    for largest in (3.0, 4.0, 5.0):
+        model(torch.tensor([1.0, -largest]))
+        assert meter.values.tolist() == [(1 + largest) / 2, largest]
+
+
+@torch.no_grad()
+def test_a_change_in_place_that_comes_late_costs_one_value_and_lies_about_none():
+    model = Overwrites()
+    meter = ActivationMeter(model, ["site"])
+    seen = []
+    for in_place in (False, False, True, True, False, False):
+        model.in_place = in_place
+        model(torch.tensor([1.0, -3.0]))
+        seen.append(meter.values.tolist())
+    assert np.isnan(seen.pop(2)).all()
+    assert seen == [[2.0, 3.0]] * 5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("through_the_model", [True, False])
+def test_sites_of_different_sizes(through_the_model):
+    model = nn.Sequential(nn.Identity(), nn.Linear(2, 5), nn.Linear(5, 2))
+    meter = ActivationMeter(model, ["0", "1", "2"])
+    start = torch.tensor([[1.0, -3.0], [5.0, 7.0]])
+    inner = model[1](start)
+    sizes = [start.abs(), inner.abs(), model[2](inner).abs()]
+    expected = [s.mean().item() for s in sizes] + [s.max().item() for s in sizes]
+    for _ in range(2):
+        if through_the_model:
+            model(start)
+        else:
+            model[2](model[1](model[0](start)))
+        assert meter.values.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_no_output_is_held_once_the_pass_has_ended():
+    model = Encoder(2)
+    meter = ActivationMeter(model)
+    for _ in range(2):
+        model(torch.tensor([[1, 2, 3]]))
+        assert meter._kept == {}
+    assert np.isfinite(meter.values).all()

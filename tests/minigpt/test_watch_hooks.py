@@ -33,7 +33,8 @@ def hooks_of(model, optimizer):
 def test_close_takes_every_hook_off():
     model, optimizer, loss, generator = build("mlp-adamw")
     watch = Watch(model, optimizer)
-    assert hooks_of(model, optimizer) == (4 + 1, 1, 1)  # four sites and the output
+    # four sites, the end of a pass, and the output
+    assert hooks_of(model, optimizer) == (4 + 2, 1, 1)
     step(model, optimizer, loss, generator)
     row, norm = watch.row(), watch.norm_preclip
     watch.close()

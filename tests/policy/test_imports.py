@@ -13,7 +13,7 @@ STANDARD = set(sys.stdlib_module_names)
 # package -> what it may import besides itself and the standard library. A dotted name
 # allows that module alone.
 ALLOWED = {
-    "minigpt": {"torch", "numpy", "tokenizers", "safetensors"},
+    "minigpt": {"torch", "numpy", "tokenizers", "safetensors", "xxhash"},
     "analysis": {
         *("numpy", "pandas", "pyarrow", "seaborn", "matplotlib", "plotly", "bokeh"),
         *("jinja2", "junitparser", "minigpt.records"),
